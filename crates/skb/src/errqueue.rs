@@ -1,0 +1,263 @@
+//! The socket's error queue: completions in, ranges out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::{Change, MemLock, Reason, UbufInfo};
+
+/// Bytes of option memory one outstanding call takes until its notification has been read or merged.
+pub const OPTMEM_PER_CALL: usize = size_of::<UbufInfo>() + 2 * size_of::<usize>() + size_of::<Notification>();
+
+/// Calls `first..=last` (which may wrap past 2^32) are complete: their memory is the caller's again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// First call of the range (`ee_info`).
+    pub first: u32,
+    /// Last call of the range (`ee_data`).
+    pub last: u32,
+    /// Why the stack copied these calls' bytes; `None` if it did not.
+    pub copied: Option<Reason>,
+    /// The device read the memory at its boundary ([`Reason::Device`]); the stack copied nothing.
+    pub device: bool,
+}
+
+impl Completion {
+    /// How many calls the range names. 2^32 of them count as `u64`.
+    pub fn calls(&self) -> u64 {
+        u64::from(self.last.wrapping_sub(self.first)) + 1
+    }
+
+    /// The calls' numbers, in order, across the wrap.
+    pub fn ids(&self) -> impl Iterator<Item = u32> + use<> {
+        let first = self.first;
+        (0..self.calls()).map(move |n| first.wrapping_add(n as u32))
+    }
+
+    /// Whether call `id` is in the range.
+    pub fn contains(&self, id: u32) -> bool {
+        id.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
+    }
+
+    /// `ee_code`: 1 (`SO_EE_CODE_ZEROCOPY_COPIED`) if the stack copied.
+    pub fn ee_code(&self) -> u8 {
+        u8::from(self.copied.is_some())
+    }
+
+    /// `ee_pad`: the reason's number, 0 if nothing was copied by anyone.
+    pub fn ee_pad(&self) -> u8 {
+        match self.copied {
+            Some(r) => r as u8,
+            None if self.device => Reason::Device as u8,
+            None => 0,
+        }
+    }
+}
+
+/// A queued range. Calls are told apart by what they say about copying and why.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notification {
+    first: u32,
+    last: u32,
+    reason: u8,
+}
+
+impl Notification {
+    pub(crate) fn of_call(id: u32, reason: Option<Reason>) -> Self {
+        Self { first: id, last: id, reason: reason.map_or(0, |r| r as u8) }
+    }
+
+    /// Extends this range by `next` if it directly follows and says the same.
+    fn extend(&mut self, next: Notification) -> bool {
+        let follows = self.last.wrapping_add(1) == next.first;
+        // A range of all 2^32 numbers would look like an empty one.
+        let fits = next.last != self.first.wrapping_sub(1);
+        if !(follows && fits && self.reason == next.reason) {
+            return false;
+        }
+        self.last = next.last;
+        true
+    }
+
+    fn completion(self) -> Completion {
+        let reason = Reason::from_number(self.reason);
+        let copied = reason.filter(|r| r.is_copy());
+        Completion { first: self.first, last: self.last, copied, device: reason == Some(Reason::Device) }
+    }
+}
+
+/// Who is told that the queue is no longer empty (`POLLERR`). Called without any lock of this crate held,
+/// from whichever thread dropped the last reference.
+pub trait Notify: Send + Sync {
+    /// A notification was queued.
+    fn error_queued(&self);
+    /// The checking mode found lent bytes changed before their completion.
+    fn lent_bytes_changed(&self, _change: Change) {}
+    /// One call has completed with this outcome; called once per call, before `error_queued`.
+    fn call_completed(&self, _reason: Option<Reason>) {}
+}
+
+/// A notify that does nothing, for queues that are only read by polling.
+impl Notify for () {
+    fn error_queued(&self) {}
+}
+
+/// Why a call could not be begun. Both are `ENOBUFS`: nothing was queued and no number taken. Reading the
+/// error queue, or waiting for completions, makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LendError {
+    /// The bytes would exceed `RLIMIT_MEMLOCK` over all sockets of the stack.
+    MemLock,
+    /// The socket's option memory (`optmem_max`) is taken by notifications not yet read.
+    OptMem,
+}
+
+impl core::fmt::Display for LendError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            LendError::MemLock => "lent bytes would exceed the memlock limit; wait for completions",
+            LendError::OptMem => "too many unread completions for optmem_max; read the error queue",
+        })
+    }
+}
+
+impl std::error::Error for LendError {}
+
+#[derive(Debug, Default)]
+struct Inner {
+    queue: VecDeque<Notification>,
+    /// Calls begun whose notification is neither read nor merged: each holds option memory.
+    charged: usize,
+    next_id: u32,
+    /// The socket is closed: nobody can read any more.
+    dead: bool,
+}
+
+/// Completions of one socket, in order of arrival, directly following ranges merged.
+pub struct ErrorQueue {
+    inner: Mutex<Inner>,
+    /// Length of the queue, readable without the lock: the `POLLERR` test.
+    pending: AtomicUsize,
+    /// Calls begun and not complete.
+    outstanding: AtomicUsize,
+    optmem_max: usize,
+    memlock: Arc<MemLock>,
+    notify: Box<dyn Notify>,
+}
+
+impl core::fmt::Debug for ErrorQueue {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ErrorQueue").field("inner", &*self.inner.lock()).finish_non_exhaustive()
+    }
+}
+
+impl ErrorQueue {
+    /// An empty queue that may hold `optmem_max` bytes of records and whose calls charge `memlock`.
+    pub fn new(optmem_max: usize, memlock: Arc<MemLock>, notify: Box<dyn Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            outstanding: AtomicUsize::new(0),
+            optmem_max,
+            memlock,
+            notify,
+        })
+    }
+
+    /// Begins a lending call of `bytes` bytes, takes its number and reserves everything its completion
+    /// will need. Call it when bytes are certain to be queued: there is no taking back a number.
+    ///
+    /// `keep` is the buffer when it is lent by value; a borrowed buffer is kept by its caller.
+    pub fn begin(self: &Arc<Self>, bytes: u64, keep: Option<Bytes>) -> Result<UbufInfo, LendError> {
+        if !self.memlock.charge(bytes) {
+            return Err(LendError::MemLock);
+        }
+        let mut inner = self.inner.lock();
+        if (inner.charged + 1) * OPTMEM_PER_CALL > self.optmem_max {
+            drop(inner);
+            self.memlock.release(bytes);
+            return Err(LendError::OptMem);
+        }
+        inner.charged += 1;
+        let room = inner.charged - inner.queue.len();
+        inner.queue.reserve(room);
+        let id = inner.next_id;
+        inner.next_id = id.wrapping_add(1);
+        drop(inner);
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        Ok(UbufInfo::new(id, bytes, self.clone(), keep))
+    }
+
+    /// Whether a notification waits to be read (`POLLERR`).
+    pub fn is_ready(&self) -> bool {
+        self.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// Calls begun and not yet complete.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
+    /// Takes the oldest range; `None` (`EAGAIN`) when there is none.
+    pub fn pop(&self) -> Option<Completion> {
+        if !self.is_ready() {
+            return None;
+        }
+        let mut inner = self.inner.lock();
+        let n = inner.queue.pop_front()?;
+        inner.charged -= 1;
+        self.pending.store(inner.queue.len(), Ordering::Release);
+        Some(n.completion())
+    }
+
+    /// Starts the counter at `id`, for tests of the wrap at 2^32 and for restored sockets.
+    pub fn set_next_id(&self, id: u32) {
+        self.inner.lock().next_id = id;
+    }
+
+    /// The number the next call will take.
+    pub fn next_id(&self) -> u32 {
+        self.inner.lock().next_id
+    }
+
+    /// The socket is closed: what is queued goes, and what completes later is dropped.
+    pub fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.dead = true;
+        inner.queue = VecDeque::new();
+        self.pending.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn complete(&self, n: Notification, pinned: u64) {
+        self.memlock.release(pinned);
+        self.notify.call_completed(Reason::from_number(n.reason));
+        {
+            let mut inner = self.inner.lock();
+            self.outstanding.fetch_sub(1, Ordering::Release);
+            if inner.dead {
+                return;
+            }
+            let Inner { queue, charged, .. } = &mut *inner;
+            if queue.back_mut().is_some_and(|tail| tail.extend(n)) {
+                *charged -= 1;
+                // Whoever saw the tail has been told already, but may have read up to it since: the
+                // wake below is once per new notification, and a merge is none.
+                return;
+            }
+            debug_assert!(queue.len() < queue.capacity(), "room was reserved when the call began");
+            queue.push_back(n);
+            self.pending.store(queue.len(), Ordering::Release);
+        }
+        self.notify.error_queued();
+    }
+
+    pub(crate) fn report_change(&self, change: Change) {
+        self.notify.lent_bytes_changed(change);
+    }
+}
+
+#[cfg(test)]
+mod tests;

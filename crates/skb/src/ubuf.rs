@@ -1,0 +1,136 @@
+//! One lending send call: what its fragments share, and what happens when the last of them is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bytes::Bytes;
+
+use crate::errqueue::{ErrorQueue, Notification};
+use crate::{Frag, Reason, Span};
+
+/// The record of one lending call. Fragments own it; its drop is the call's completion.
+#[derive(Debug)]
+pub struct UbufInfo {
+    id: u32,
+    /// Number of the first reason that copied, or of [`Reason::Device`], or 0.
+    reason: AtomicU8,
+    /// Bytes charged to the memlock bound.
+    pinned: u64,
+    queue: Arc<ErrorQueue>,
+    /// The buffer itself when it was lent by value.
+    keep: Option<Bytes>,
+    fingerprint: Option<Box<Fingerprint>>,
+}
+
+impl UbufInfo {
+    pub(crate) fn new(id: u32, pinned: u64, queue: Arc<ErrorQueue>, keep: Option<Bytes>) -> Self {
+        Self { id, reason: AtomicU8::new(0), pinned, queue, keep, fingerprint: None }
+    }
+
+    /// The call's number on its socket.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// What has been noted so far.
+    pub fn reason(&self) -> Option<Reason> {
+        Reason::from_number(self.reason.load(Ordering::Relaxed))
+    }
+
+    /// Notes why bytes of this call were copied. The first cause of a copy stays; [`Reason::Device`] gives
+    /// way to any of them.
+    pub fn mark(&self, reason: Reason) {
+        // One store per packet would bounce the line between the sender and the device: look first.
+        let _ = self.reason.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            let replaces = now == 0 || (now == Reason::Device as u8 && reason.is_copy());
+            replaces.then_some(reason as u8)
+        });
+    }
+
+    /// A fragment over `span`, which is part of this call's memory.
+    pub fn frag(self: &Arc<Self>, span: Span) -> Frag {
+        Frag::over_lent(span, self.clone())
+    }
+
+    /// Remembers what `spans` hold, to be compared at completion (the checking mode). Call it before the
+    /// first fragment is made.
+    pub fn remember(&mut self, spans: &[Span]) {
+        self.fingerprint = Some(Box::new(Fingerprint::take(spans)));
+    }
+}
+
+impl Drop for UbufInfo {
+    fn drop(&mut self) {
+        if let Some(fingerprint) = self.fingerprint.take() {
+            for (offset, len) in fingerprint.changes() {
+                self.queue.report_change(Change { id: self.id, offset, len });
+            }
+        }
+        // The buffer goes first: memory that is reported free is free.
+        drop(self.keep.take());
+        self.queue.complete(Notification::of_call(self.id, self.reason()), self.pinned);
+    }
+}
+
+/// Lent bytes that were changed before their completion, as found by the checking mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The call's number on its socket.
+    pub id: u32,
+    /// Where the change begins, in bytes from the start of the call's data, to the granule of 64 bytes.
+    pub offset: usize,
+    /// How many bytes differ, in whole granules.
+    pub len: usize,
+}
+
+/// A hash per granule of lent memory.
+#[derive(Debug)]
+struct Fingerprint {
+    spans: Vec<Span>,
+    hashes: Vec<u64>,
+}
+
+const GRANULE: usize = 64;
+
+impl Fingerprint {
+    fn take(spans: &[Span]) -> Self {
+        let mut hashes = Vec::new();
+        Self::each(spans, |_, _, h| hashes.push(h));
+        Self { spans: spans.to_vec(), hashes }
+    }
+
+    /// The changed ranges, neighbours joined.
+    fn changes(&self) -> Vec<(usize, usize)> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        let mut old = self.hashes.iter();
+        Self::each(&self.spans, |offset, len, hash| {
+            if old.next() == Some(&hash) {
+                return;
+            }
+            match found.last_mut() {
+                Some((at, n)) if *at + *n == offset => *n += len,
+                _ => found.push((offset, len)),
+            }
+        });
+        found
+    }
+
+    fn each(spans: &[Span], mut visit: impl FnMut(usize, usize, u64)) {
+        let mut base = 0;
+        let mut buf = [0u8; GRANULE];
+        for span in spans {
+            for off in (0..span.len()).step_by(GRANULE) {
+                let n = GRANULE.min(span.len() - off);
+                // Read through the foreign file: the memory may be changing right now.
+                span.copy_to(span, off, &mut buf[..n]);
+                visit(base + off, n, hash(&buf[..n]));
+            }
+            base += span.len();
+        }
+    }
+}
+
+/// FNV-1a, 64 bits: this looks for accidents, not for forgers.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
