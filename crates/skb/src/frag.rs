@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{PageRef, Span, UbufInfo};
+use crate::{ErrorQueue, LendError, PageRef, Span, UbufInfo};
 
 #[derive(Clone, Debug)]
 enum Owner {
@@ -37,6 +37,17 @@ impl Frag {
     pub fn from_bytes(bytes: Bytes) -> Frag {
         let bytes = Arc::new(bytes);
         Frag { span: Span::of(&bytes), owner: Owner::Bytes(bytes) }
+    }
+
+    /// Lends `bytes` by value for one call on `queue`'s socket. With `check` their contents are remembered
+    /// and compared at completion (they cannot change, unless they are a mapping of a file that does).
+    pub fn from_lent(queue: &Arc<ErrorQueue>, bytes: Bytes, check: bool) -> Result<Frag, LendError> {
+        let span = Span::of(&bytes);
+        let mut call = queue.begin(span.len() as u64, Some(bytes))?;
+        if check {
+            call.remember(&[span]);
+        }
+        Ok(Arc::new(call).frag(span))
     }
 
     /// A private copy of `bytes`.

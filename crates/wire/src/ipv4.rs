@@ -1,0 +1,152 @@
+//! IPv4 (RFC 791).
+
+use std::net::Ipv4Addr;
+
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{WireError, checksum};
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Fixed {
+    /// Version in the high half, header length in words in the low one.
+    version_ihl: u8,
+    tos: u8,
+    total_len: U16,
+    ident: U16,
+    /// Flags in the high three bits, offset in units of 8 bytes.
+    fragment: U16,
+    ttl: u8,
+    proto: u8,
+    checksum: U16,
+    src: [u8; 4],
+    dst: [u8; 4],
+}
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = size_of::<Fixed>();
+/// Bytes of the longest header.
+pub const MAX_HEADER_LEN: usize = 60;
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET: u16 = 0x1fff;
+
+/// An IPv4 header. Options are checked for length and skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Header {
+    /// Type of service: DSCP and ECN.
+    pub tos: u8,
+    /// Bytes of header and payload.
+    pub total_len: u16,
+    /// Identification, for fragments.
+    pub ident: u16,
+    /// Routers may not fragment.
+    pub dont_fragment: bool,
+    /// More fragments follow.
+    pub more_fragments: bool,
+    /// Where this fragment's payload belongs, in bytes.
+    pub fragment_offset: u16,
+    /// Time to live.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub proto: u8,
+    /// Source.
+    pub src: Ipv4Addr,
+    /// Destination.
+    pub dst: Ipv4Addr,
+}
+
+impl Ipv4Header {
+    /// The header's length in bytes, by its first byte.
+    pub fn len_of(first: u8) -> usize {
+        usize::from(first & 0x0f) * 4
+    }
+
+    /// Reads a header, checks its checksum, and says how long it is.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), WireError> {
+        let (f, _) = crate::prefix::<Fixed>(bytes)?;
+        if f.version_ihl >> 4 != 4 {
+            return Err(WireError::WrongKind);
+        }
+        let len = Self::len_of(f.version_ihl);
+        if len < HEADER_LEN || usize::from(f.total_len.get()) < len {
+            return Err(WireError::BadLength);
+        }
+        let whole = bytes.get(..len).ok_or(WireError::TooShort)?;
+        if checksum::sum(whole) != 0xffff {
+            return Err(WireError::BadChecksum);
+        }
+        let fragment = f.fragment.get();
+        let header = Self {
+            tos: f.tos,
+            total_len: f.total_len.get(),
+            ident: f.ident.get(),
+            dont_fragment: fragment & DONT_FRAGMENT != 0,
+            more_fragments: fragment & MORE_FRAGMENTS != 0,
+            fragment_offset: (fragment & OFFSET) * 8,
+            ttl: f.ttl,
+            proto: f.proto,
+            src: f.src.into(),
+            dst: f.dst.into(),
+        };
+        Ok((header, len))
+    }
+
+    /// Writes the header, without options and with its checksum, into the first [`HEADER_LEN`] bytes of
+    /// `out`.
+    pub fn emit(&self, out: &mut [u8]) {
+        let mut fragment = self.fragment_offset / 8;
+        fragment |= if self.dont_fragment { DONT_FRAGMENT } else { 0 };
+        fragment |= if self.more_fragments { MORE_FRAGMENTS } else { 0 };
+        let mut fixed = Fixed {
+            version_ihl: 0x45,
+            tos: self.tos,
+            total_len: self.total_len.into(),
+            ident: self.ident.into(),
+            fragment: fragment.into(),
+            ttl: self.ttl,
+            proto: self.proto,
+            checksum: 0.into(),
+            src: self.src.octets(),
+            dst: self.dst.octets(),
+        };
+        fixed.checksum = checksum::finish(checksum::sum(fixed.as_bytes())).into();
+        crate::write(&fixed, out);
+    }
+
+    /// Whether the packet is only a part of one.
+    pub fn is_fragment(&self) -> bool {
+        self.more_fragments || self.fragment_offset != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_header_survives_the_wire(
+            tos: u8, extra in 0u16..60000, ident: u16, df: bool, mf: bool, offset in 0u16..8000,
+            ttl: u8, proto: u8, src: [u8; 4], dst: [u8; 4]
+        ) {
+            let h = Ipv4Header {
+                tos, total_len: 20 + extra, ident, dont_fragment: df, more_fragments: mf,
+                fragment_offset: offset * 8, ttl, proto, src: src.into(), dst: dst.into(),
+            };
+            let mut bytes = [0; HEADER_LEN];
+            h.emit(&mut bytes);
+            prop_assert_eq!(Ipv4Header::parse(&bytes), Ok((h, HEADER_LEN)));
+            bytes[8] ^= 1;
+            prop_assert_eq!(Ipv4Header::parse(&bytes), Err(WireError::BadChecksum));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..70)) {
+            let _ = Ipv4Header::parse(&bytes);
+        }
+    }
+}
