@@ -10,7 +10,7 @@
 //! | device | who reads the bytes | when the packet is dropped |
 //! |---|---|---|
 //! | [`link`] | a software NIC, whose engine copies into the peer's pages as a DMA engine does | in the sender's `reclaim_tx`, after the engine has read it |
-//! | `tap` | the kernel, once, inside `writev` on our iovecs (noted as `Reason::Device`) | when `writev` has returned |
+//! | [`tap`] | the kernel, once, inside `writev` on our iovecs (noted as `Reason::Device`) | when `writev` has returned |
 //! | [`reflector`] | nobody: it answers from the headers | in `start_xmit` |
 //! | [`mem`] | the test or simulation that takes the packet | whenever that drops it |
 //!
@@ -21,16 +21,21 @@
 //! holds the argument why no wake-up is lost and why none costs a system call while the stack is awake.
 //!
 //! # Where privileges are needed
-//! Only by `tap`, and `netns` gets them without being root where the machine allows user namespaces.
+//! Only by [`tap`], and [`netns`] gets them without being root where the machine allows user namespaces.
 //! `bare` drives a TAP without any stack: it is the ceiling that the stack is measured against.
 
-#[allow(dead_code, reason = "the TAP instruments use the rest")]
+#[allow(dead_code, reason = "the bare sender uses the rest")]
 mod hdr;
 pub mod link;
 pub mod mem;
+pub mod netns;
 pub mod reflector;
+mod sys;
+pub mod tap;
 pub mod wake;
 
 pub use link::{Engine, EngineHandle, LinkConfig, LinkDevice};
 pub use mem::{MemConfig, MemDevice, MemPort};
+pub use netns::{PrivateNet, PrivateNetError, enter_private_net};
 pub use reflector::{Reflector, ReflectorConfig};
+pub use tap::{TapConfig, TapDevice, TapError, TapKind};

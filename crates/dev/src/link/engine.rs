@@ -33,10 +33,9 @@ pub(super) struct Doorbell {
 impl Doorbell {
     pub(super) fn ring(&self) {
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            if let Some(thread) = self.thread.get() {
-                thread.unpark();
-            }
+        let asleep = self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst);
+        if let (true, Some(thread)) = (asleep, self.thread.get()) {
+            thread.unpark();
         }
     }
 }
