@@ -32,6 +32,9 @@ mod tap;
 mod turn;
 mod xmit;
 
+#[cfg(test)]
+mod testing;
+
 pub use device::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, Xmit};
 pub use drops::{DropCounters, DropReason};
 pub use features::{DroppedFeature, fix_features};
