@@ -14,7 +14,7 @@
 //! | [`reflector`] | nobody: it answers from the headers | in `start_xmit` |
 //! | [`mem`] | the test or simulation that takes the packet | whenever that drops it |
 //!
-//! `impair` wraps any of them and loses, delays, reorders, repeats or damages packets.
+//! [`impair`] wraps any of them and loses, delays, reorders, repeats or damages packets.
 //!
 //! # Sleeping
 //! A stack that has nothing to do calls `arm`, and sleeps on `wait_fd` if the answer is `true`. [`wake`]
@@ -26,6 +26,7 @@
 
 #[allow(dead_code, reason = "the bare sender uses the rest")]
 mod hdr;
+pub mod impair;
 pub mod link;
 pub mod mem;
 pub mod netns;
@@ -34,6 +35,7 @@ mod sys;
 pub mod tap;
 pub mod wake;
 
+pub use impair::{Impair, ImpairConfig, ImpairStats, Rules};
 pub use link::{Engine, EngineHandle, LinkConfig, LinkDevice};
 pub use mem::{MemConfig, MemDevice, MemPort};
 pub use netns::{PrivateNet, PrivateNetError, enter_private_net};
