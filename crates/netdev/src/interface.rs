@@ -310,5 +310,6 @@ impl Interface {
     }
 }
 
-#[cfg(test)]
+// Locks of the model checker work only inside a model; see `turn`.
+#[cfg(all(test, not(loom)))]
 mod tests;
