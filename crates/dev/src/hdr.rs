@@ -9,7 +9,6 @@ use std::net::IpAddr;
 pub(crate) const ETH_LEN: usize = 14;
 pub(crate) const ETH_IPV4: u16 = 0x0800;
 pub(crate) const ETH_ARP: u16 = 0x0806;
-pub(crate) const ETH_IPV6: u16 = 0x86dd;
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;

@@ -9,8 +9,9 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -135,8 +136,18 @@ impl PrivateNet {
         for (addr, prefix) in addresses {
             let what = what(&format!("give {addr}/{prefix} to"));
             interface.add_addr(*addr, *prefix).map_err(what)?;
+            wait_until_usable(*addr);
         }
         Ok(tap)
+    }
+}
+
+/// IPv6 addresses are tentative until a work item of the kernel has run, even without duplicate detection,
+/// and cannot be bound before. Waits for that, two seconds at most (with duplicate detection it takes one).
+fn wait_until_usable(addr: IpAddr) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while UdpSocket::bind((addr, 0)).is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
