@@ -82,24 +82,41 @@ impl<T> Turn<T> {
 mod tests {
     use super::*;
     use loom::sync::Arc;
-    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    /// The interface's protocol, its queue reduced to a number.
+    struct Model {
+        device: Turn<usize>,
+        queued: AtomicUsize,
+        kick: AtomicBool,
+    }
+
+    impl Model {
+        fn xmit_and_kick(&self) {
+            self.queued.fetch_add(1, Relaxed);
+            self.kick.store(true, Relaxed);
+            self.device.run(
+                |sent| {
+                    *sent += self.queued.swap(0, Relaxed);
+                    // Also a point at which the checker lets others run between the work and the unlocking.
+                    self.kick.swap(false, Relaxed);
+                },
+                || self.queued.load(Relaxed) > 0 || self.kick.load(Relaxed),
+            );
+        }
+    }
 
     #[test]
     fn no_work_is_stranded_whoever_finds_the_turn_taken() {
         loom::model(|| {
-            let shared = Arc::new((Turn::new(0usize), AtomicUsize::new(0)));
-            let leave = |shared: &(Turn<usize>, AtomicUsize)| {
-                shared.1.fetch_add(1, Ordering::Relaxed);
-                shared.0.run(
-                    |done| *done += shared.1.swap(0, Ordering::Relaxed),
-                    || shared.1.load(Ordering::Relaxed) > 0,
-                );
-            };
-            let other = shared.clone();
-            let thread = loom::thread::spawn(move || leave(&other));
-            leave(&shared);
+            let (queued, kick) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let model = Arc::new(Model { device: Turn::new(0), queued, kick });
+            let other = model.clone();
+            let thread = loom::thread::spawn(move || other.xmit_and_kick());
+            model.xmit_and_kick();
             thread.join().unwrap();
-            assert_eq!(shared.0.wait_once(|done| *done), 2);
+            assert_eq!(model.device.wait_once(|sent| *sent), 2);
+            assert!(!model.kick.load(Relaxed));
         });
     }
 }
