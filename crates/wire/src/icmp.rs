@@ -41,6 +41,8 @@ pub mod v4 {
     pub const ECHO_REQUEST: u8 = 8;
     /// Time exceeded.
     pub const TIME_EXCEEDED: u8 = 11;
+    /// Parameter problem.
+    pub const PARAMETER: u8 = 12;
 }
 
 /// Types and codes of ICMPv6.
@@ -49,6 +51,8 @@ pub mod v6 {
     pub const UNREACHABLE: u8 = 1;
     /// Code: no route.
     pub const NO_ROUTE: u8 = 0;
+    /// Code: forbidden by an administrator.
+    pub const PROHIBITED: u8 = 1;
     /// Code: address.
     pub const ADDRESS: u8 = 3;
     /// Code: port.
@@ -59,6 +63,8 @@ pub mod v6 {
     pub const TIME_EXCEEDED: u8 = 3;
     /// Parameter problem.
     pub const PARAMETER: u8 = 4;
+    /// Code of a parameter problem: nobody knows the next header.
+    pub const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
     /// Echo request.
     pub const ECHO_REQUEST: u8 = 128;
     /// Echo reply.
@@ -93,5 +99,30 @@ impl IcmpHeader {
             &Fixed { kind: self.kind, code: self.code, checksum: 0.into(), rest: self.rest.into() },
             out,
         );
+    }
+}
+
+/// Stores a checksum in a message; one shorter than [`HEADER_LEN`] is left as it is.
+pub fn set_checksum(message: &mut [u8], checksum: u16) {
+    if let Ok((f, _)) = Fixed::mut_from_prefix(message) {
+        f.checksum = checksum.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_and_its_checksum_is_where_it_should_be() {
+        let h = IcmpHeader { kind: v4::UNREACHABLE, code: v4::FRAGMENTATION_NEEDED, rest: 1400 };
+        let mut bytes = [0xff; HEADER_LEN];
+        h.emit(&mut bytes);
+        set_checksum(&mut bytes, 0x1234);
+        assert_eq!(IcmpHeader::parse(&bytes), Ok(h));
+        assert_eq!(bytes[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2], [0x12, 0x34]);
+        assert_eq!(IcmpHeader::parse(&bytes[..7]), Err(WireError::TooShort));
+        set_checksum(&mut bytes[..7], 0);
+        assert_eq!(bytes[CHECKSUM_OFFSET], 0x12);
     }
 }

@@ -21,6 +21,10 @@ struct Fixed {
 
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = size_of::<Fixed>();
+/// Where the fixed header says what follows.
+pub const NEXT_HEADER_OFFSET: u32 = core::mem::offset_of!(Fixed, next_header) as u32;
+/// The next-header value of a fragment header.
+pub const NEXT_FRAGMENT: u8 = 44;
 /// The smallest MTU of a link (RFC 8200, 5).
 pub const MIN_MTU: u32 = 1280;
 
@@ -77,10 +81,16 @@ impl Ipv6Header {
     }
 }
 
+/// Whether `next` is an extension header that [`walk`] steps over or stops at.
+pub fn is_extension(next: u8) -> bool {
+    use next_header::{DESTINATION, FRAGMENT, HOP_BY_HOP, NONE, ROUTING};
+    matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION | NONE)
+}
+
 mod next_header {
     pub(super) const HOP_BY_HOP: u8 = 0;
     pub(super) const ROUTING: u8 = 43;
-    pub(super) const FRAGMENT: u8 = 44;
+    pub(super) const FRAGMENT: u8 = super::NEXT_FRAGMENT;
     pub(super) const DESTINATION: u8 = 60;
     pub(super) const NONE: u8 = 59;
 }

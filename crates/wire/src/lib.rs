@@ -13,6 +13,7 @@ pub mod ipv6;
 pub mod ndisc;
 mod seq;
 pub mod tcp;
+pub mod udp;
 pub mod vnet;
 
 pub use seq::SeqNum;
