@@ -1,0 +1,83 @@
+//! The retransmission timeout (RFC 6298).
+
+use time::Duration;
+
+/// Clock granularity G: the timer wheel's tick.
+const GRANULARITY: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rto {
+    srtt: Option<Duration>,
+    rttvar: Duration,
+    backoff: u32,
+    min: Duration,
+    max: Duration,
+}
+
+impl Rto {
+    pub(crate) fn new(min: Duration, max: Duration) -> Self {
+        Self { srtt: None, rttvar: Duration::ZERO, backoff: 0, min, max }
+    }
+
+    //= rfc6298#section-2
+    //# Until a round-trip time (RTT) measurement has been made for a segment sent between the sender and
+    //# receiver, the sender SHOULD set RTO <- 1 second
+    pub(crate) fn timeout(&self) -> Duration {
+        let base = match self.srtt {
+            None => Duration::from_secs(1),
+            Some(srtt) => srtt + (self.rttvar * 4).max(GRANULARITY),
+        };
+        base.max(self.min).saturating_mul(1 << self.backoff.min(16)).min(self.max)
+    }
+
+    /// A measurement of a segment that was sent once.
+    pub(crate) fn sample(&mut self, rtt: Duration) {
+        match self.srtt {
+            None => (self.srtt, self.rttvar) = (Some(rtt), rtt / 2),
+            Some(srtt) => {
+                self.rttvar = (self.rttvar * 3 + srtt.abs_diff(rtt)) / 4;
+                self.srtt = Some((srtt * 7 + rtt) / 8);
+            }
+        }
+        self.backoff = 0;
+    }
+
+    /// The timer ran out: twice as long from now on.
+    pub(crate) fn back_off(&mut self) {
+        self.backoff += 1;
+    }
+
+    /// New data was acknowledged.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.backoff = 0;
+    }
+
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.srtt
+    }
+
+    pub(crate) fn rttvar(&self) -> Duration {
+        self.rttvar
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_the_rfc() {
+        let mut r = Rto::new(Duration::from_millis(200), Duration::from_secs(120));
+        assert_eq!(r.timeout(), Duration::from_secs(1));
+        r.sample(Duration::from_millis(400));
+        assert_eq!(r.timeout(), Duration::from_millis(1200));
+        r.back_off();
+        assert_eq!(r.timeout(), Duration::from_millis(2400));
+        for _ in 0..100 {
+            r.sample(Duration::from_millis(1));
+        }
+        assert_eq!(r.timeout(), Duration::from_millis(200));
+        (0..30).for_each(|_| r.back_off());
+        assert_eq!(r.timeout(), Duration::from_secs(120));
+    }
+}

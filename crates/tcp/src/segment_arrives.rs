@@ -1,0 +1,540 @@
+//! SEGMENT ARRIVES (RFC 9293, 3.10.7): eight steps in the RFC's order, one call each.
+
+use core::ops::ControlFlow;
+
+use skb::SkBuff;
+use time::{Duration, Instant};
+use wire::SeqNum;
+use wire::tcp::{TcpFlags, TcpHeader};
+
+use crate::congestion::AckEvent;
+use crate::outcome::{Outcome, Released, TcpError};
+use crate::output::clock;
+use crate::state::{Event, State};
+use crate::tcb::Tcb;
+use crate::timers::Timer;
+
+/// A segment, its header understood and taken off.
+#[derive(Debug)]
+pub struct SegmentIn {
+    /// The header.
+    pub header: TcpHeader,
+    /// What follows it.
+    pub payload: SkBuff,
+    /// Payload bytes per segment if this stands for several; 0 if it does not.
+    pub gso_size: u16,
+}
+
+impl SegmentIn {
+    /// Sequence numbers taken: payload, SYN and FIN (SEG.LEN).
+    pub(crate) fn len(&self) -> u32 {
+        let control = self.header.flags.contains(TcpFlags::SYN) as u32
+            + self.header.flags.contains(TcpFlags::FIN) as u32;
+        self.payload.len() as u32 + control
+    }
+
+    fn is(&self, flag: TcpFlags) -> bool {
+        self.header.flags.contains(flag)
+    }
+}
+
+/// What the steps share.
+struct Arrival<'a> {
+    now: Instant,
+    seg: SegmentIn,
+    released: &'a mut Released,
+    outcome: Outcome,
+}
+
+/// `Break`: the segment needs no further step.
+type Step = ControlFlow<()>;
+
+/// TS.Recent is not trusted after this long (RFC 7323, 5.5).
+const PAWS_LIFETIME: Duration = Duration::from_secs(24 * 24 * 3600);
+/// Challenge acknowledgments per second and connection (RFC 5961, 7).
+const CHALLENGES: u8 = 10;
+
+impl Tcb {
+    /// A segment of this connection has arrived. Fragments that it acknowledges go to `released`.
+    pub fn segment_arrives(&mut self, now: Instant, seg: SegmentIn, released: &mut Released) -> Outcome {
+        let mut a = Arrival { now, seg, released, outcome: Outcome::empty() };
+        let _ = match self.state {
+            State::Closed | State::Listen => ControlFlow::Break(()),
+            State::SynSent => self.arrives_in_syn_sent(&mut a),
+            _ => self.arrives(&mut a),
+        };
+        a.outcome
+    }
+
+    //= rfc9293#section-3.10.7.4
+    //# 3.10.7.4. Other States
+    fn arrives(&mut self, a: &mut Arrival<'_>) -> Step {
+        self.check_sequence(a)?;
+        self.check_rst(a)?;
+        self.check_security();
+        self.check_syn(a)?;
+        self.check_ack(a)?;
+        self.check_urg(a);
+        self.process_text(a)?;
+        self.check_fin(a)
+    }
+
+    /// First: is it in the window, and no old duplicate? What lies outside is cut off.
+    fn check_sequence(&mut self, a: &mut Arrival<'_>) -> Step {
+        let seq = a.seg.header.seq;
+        let end = seq + a.seg.len();
+        if self.is_old_duplicate(a) || !self.is_acceptable(seq, end) {
+            if self.state == State::TimeWait && self.may_be_reused(&a.seg) {
+                a.outcome |= Outcome::REUSE | Outcome::CLOSED;
+                self.end(None, a.released);
+            } else if !a.seg.is(TcpFlags::RST) {
+                //= rfc9293#section-3.10.7.4
+                //# If an incoming segment is not acceptable, an acknowledgment should be sent in reply
+                self.owe_ack_for_unacceptable(a, end);
+            }
+            return ControlFlow::Break(());
+        }
+        self.last_heard = a.now;
+        self.keepalive_probes = 0;
+        if let (Some(ts), Some(theirs)) = (&mut self.ts, a.seg.header.options.timestamps) {
+            //= rfc7323#section-4.3
+            //# If SEG.TSval >= TS.Recent and SEG.SEQ <= Last.ACK.sent, then SEG.TSval is copied to TS.Recent
+            if seq.before_eq(self.rcv.acked) && theirs.val.wrapping_sub(ts.recent) as i32 >= 0 {
+                (ts.recent, ts.recent_at) = (theirs.val, a.now);
+            }
+        }
+        self.trim(&mut a.seg);
+        ControlFlow::Continue(())
+    }
+
+    /// PAWS (RFC 7323, 5).
+    fn is_old_duplicate(&self, a: &Arrival<'_>) -> bool {
+        let (Some(ts), Some(theirs)) = (self.ts, a.seg.header.options.timestamps) else { return false };
+        let older = (theirs.val.wrapping_sub(ts.recent) as i32) < 0;
+        older && a.now - ts.recent_at < PAWS_LIFETIME && !a.seg.is(TcpFlags::RST)
+    }
+
+    /// The four cases of RFC 9293, 3.4.
+    fn is_acceptable(&self, seq: SeqNum, end: SeqNum) -> bool {
+        let (nxt, edge) = (self.rcv.nxt, self.rcv.edge);
+        match (end == seq, edge == nxt) {
+            (true, true) => seq == nxt,
+            // A pure acknowledgment at the window's very edge is what a prober sends.
+            (true, false) => seq.after_eq(nxt) && seq.before_eq(edge),
+            // Nothing fits, but acknowledgments, resets and urgent pointers of it still count.
+            (false, true) => seq == nxt,
+            (false, false) => seq.before(edge) && end.after(nxt),
+        }
+    }
+
+    /// A new connection may take over TIME-WAIT if it is surely newer (RFC 9293, 3.10.7.4; RFC 6191).
+    fn may_be_reused(&self, seg: &SegmentIn) -> bool {
+        let newer = match (self.ts, seg.header.options.timestamps) {
+            (Some(ts), Some(theirs)) => theirs.val.wrapping_sub(ts.recent) as i32 > 0,
+            _ => seg.header.seq.after(self.rcv.nxt),
+        };
+        seg.is(TcpFlags::SYN) && !seg.is(TcpFlags::ACK | TcpFlags::RST) && newer
+    }
+
+    fn owe_ack_for_unacceptable(&mut self, a: &mut Arrival<'_>, end: SeqNum) {
+        let has_data = !a.seg.payload.is_empty() || a.seg.is(TcpFlags::FIN);
+        if has_data && end.before_eq(self.rcv.nxt) {
+            // A retransmission of what we have: our acknowledgment was lost.
+            self.owed.ack = true;
+            if self.state == State::TimeWait {
+                self.timers.set(Timer::Linger, a.now + self.cfg.time_wait);
+            }
+        } else {
+            self.challenge(a.now);
+        }
+        // It may still acknowledge something, and open the window (RFC 9293: "send in reply, and ... drop");
+        // Linux heeds the acknowledgment of an old segment too, which keeps probes from stalling.
+        if a.seg.is(TcpFlags::ACK) && self.state.is_synchronized() && a.seg.header.ack.after(self.snd.una) {
+            let _ = self.acknowledge(a);
+        }
+    }
+
+    /// Cuts off what lies outside of the window. SYN before the window goes with its sequence number.
+    fn trim(&mut self, seg: &mut SegmentIn) {
+        let old = self.rcv.nxt.since(seg.header.seq);
+        if old > 0 {
+            let syn = u32::from(seg.is(TcpFlags::SYN));
+            seg.header.flags.remove(TcpFlags::SYN);
+            seg.payload.advance((old - syn.min(old)) as usize);
+            seg.header.seq = self.rcv.nxt;
+        }
+        let room = self.rcv.edge.since(seg.header.seq) as usize;
+        if seg.payload.len() > room {
+            seg.payload.trim(room);
+            seg.header.flags.remove(TcpFlags::FIN);
+        }
+    }
+
+    /// Second: RST counts only at exactly `rcv.nxt` (RFC 5961, 3.2).
+    fn check_rst(&mut self, a: &mut Arrival<'_>) -> Step {
+        if !a.seg.is(TcpFlags::RST) {
+            return ControlFlow::Continue(());
+        }
+        if a.seg.header.seq != self.rcv.nxt {
+            self.challenge(a.now);
+            return ControlFlow::Break(());
+        }
+        let error = match self.state {
+            State::SynReceived if self.handshake.as_ref().is_some_and(|h| h.passive) => None,
+            State::SynReceived => Some(TcpError::Refused),
+            State::TimeWait | State::LastAck | State::Closing => None,
+            _ => Some(TcpError::Reset),
+        };
+        if error.is_some() {
+            a.outcome |= Outcome::ERROR;
+        }
+        a.outcome |= Outcome::CLOSED;
+        self.end(error, a.released);
+        ControlFlow::Break(())
+    }
+
+    /// Third: security compartments are not implemented (RFC 9293, A.1 makes them optional).
+    fn check_security(&self) {}
+
+    /// Fourth: a SYN in the window is an attack or a ghost (RFC 5961, 4.2).
+    fn check_syn(&mut self, a: &mut Arrival<'_>) -> Step {
+        if !a.seg.is(TcpFlags::SYN) {
+            return ControlFlow::Continue(());
+        }
+        if self.state == State::SynReceived && a.seg.header.seq == self.rcv.irs {
+            if let Some(h) = &mut self.handshake {
+                h.send = true;
+            }
+            return ControlFlow::Break(());
+        }
+        self.challenge(a.now);
+        ControlFlow::Break(())
+    }
+
+    /// Fifth: the acknowledgment.
+    fn check_ack(&mut self, a: &mut Arrival<'_>) -> Step {
+        if !a.seg.is(TcpFlags::ACK) {
+            return ControlFlow::Break(());
+        }
+        let ack = a.seg.header.ack;
+        if self.state == State::SynReceived {
+            if !(ack.after(self.snd.una) && ack.before_eq(self.snd.nxt)) {
+                self.owed.reset = Some(ack);
+                return ControlFlow::Break(());
+            }
+            self.snd.una = self.snd.iss + 1;
+            self.snd.wnd = u32::from(a.seg.header.window) << self.snd.shift;
+            self.snd.max_wnd = self.snd.wnd;
+            (self.snd.wl1, self.snd.wl2) = (a.seg.header.seq, ack);
+            self.establish(a.now);
+            a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
+        }
+        //= rfc5961#section-5.2
+        //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA - MAX.SND.WND) <=
+        //# SEG.ACK <= SND.NXT).
+        if ack.after(self.snd.nxt) || ack.before(self.snd.una - self.snd.max_wnd) {
+            self.challenge(a.now);
+            return ControlFlow::Break(());
+        }
+        self.acknowledge(a)?;
+        self.after_fin_acked(a)
+    }
+
+    /// Takes acknowledged bytes off the queue, and learns from what was and was not acknowledged.
+    fn acknowledge(&mut self, a: &mut Arrival<'_>) -> Step {
+        let ack = a.seg.header.ack;
+        let before = self.snd.una;
+        let cwnd_used = self.in_flight_estimate() + u32::from(self.mss) >= self.cc.cwnd();
+        let sacked = self.read_sack_blocks(a);
+        let window_changed = self.update_send_window(a);
+        if ack.after(before) {
+            let acked = ack.since(before);
+            self.snd.una = ack;
+            self.out.ack(ack, a.released);
+            let sample = self.rtx.ack(ack).sample;
+            self.measure(a, sample);
+            self.after_progress(a.now, acked, cwnd_used);
+            a.outcome |= Outcome::WRITABLE;
+        } else if self.is_duplicate_ack(a, window_changed) || sacked {
+            self.recovery.dup_acks += 1;
+        }
+        self.detect_loss(a.now);
+        ControlFlow::Continue(())
+    }
+
+    /// A round-trip time: from a segment sent once, or from the echoed timestamp.
+    fn measure(&mut self, a: &Arrival<'_>, sample: Option<Instant>) {
+        match (sample, self.ts, a.seg.header.options.timestamps) {
+            (Some(sent_at), ..) => self.rto.sample(a.now - sent_at),
+            (None, Some(ts), Some(theirs)) if theirs.ecr != 0 => {
+                let ms = clock(a.now, ts.offset).wrapping_sub(theirs.ecr);
+                if ms < 1 << 20 {
+                    self.rto.sample(Duration::from_millis(u64::from(ms)));
+                }
+            }
+            _ => self.rto.reset_backoff(),
+        }
+    }
+
+    /// `snd.una` has moved.
+    fn after_progress(&mut self, now: Instant, acked: u32, cwnd_used: bool) {
+        self.progress_at = now;
+        self.recovery.timeouts = 0;
+        let mss = u32::from(self.mss);
+        match self.recovery.point {
+            Some(point) if self.snd.una.after_eq(point) => {
+                self.recovery.point = None;
+                self.recovery.dup_acks = 0;
+            }
+            // A partial acknowledgment without SACK: the next hole is at the front (RFC 6582, 3.2).
+            Some(_) if !self.sack => {
+                self.recovery.dup_acks = self.recovery.dup_acks.saturating_sub(acked / mss.max(1));
+                self.rtx.mark_front_lost(mss);
+            }
+            Some(_) => {}
+            None => {
+                self.recovery.dup_acks = 0;
+            }
+        }
+        let slow_start = self.cc.cwnd() < self.cc.ssthresh();
+        if cwnd_used && (self.recovery.point.is_none() || (slow_start && self.recovery.timeouts == 0)) {
+            let srtt = self.rto.srtt().unwrap_or_default();
+            self.cc.on_ack(AckEvent { now, acked, srtt, mss });
+        }
+        if self.rtx.is_empty() {
+            self.timers.clear(Timer::Retransmit);
+        } else {
+            self.arm_retransmit(now);
+        }
+    }
+
+    //= rfc5681#section-2
+    //# An acknowledgment is considered a "duplicate" in the following algorithms when (a) the receiver of
+    //# the ACK has outstanding data, (b) the incoming acknowledgment carries no data, (c) the SYN and FIN
+    //# bits are both off, (d) the acknowledgment number is equal to the greatest acknowledgment received on
+    //# the given connection and (e) the advertised window in the incoming acknowledgment equals the
+    //# advertised window in the last incoming acknowledgment.
+    fn is_duplicate_ack(&self, a: &Arrival<'_>, window_changed: bool) -> bool {
+        !self.rtx.is_empty() && a.seg.len() == 0 && a.seg.header.ack == self.snd.una && !window_changed
+    }
+
+    /// Marks what the peer says it has; whether that was news. Blocks outside of what is in flight are
+    /// ignored: old ones, duplicates (RFC 2883), lies.
+    fn read_sack_blocks(&mut self, a: &Arrival<'_>) -> bool {
+        if !self.sack {
+            return false;
+        }
+        let floor = self.snd.una.max(a.seg.header.ack.min(self.snd.nxt));
+        let mut news = false;
+        for (start, end) in &a.seg.header.options.sack {
+            if start.before(*end) && start.after_eq(floor) && end.before_eq(self.snd.nxt) {
+                news |= self.rtx.sack(*start, *end);
+            }
+        }
+        news
+    }
+
+    /// Enters recovery once per window when something must be lost.
+    fn detect_loss(&mut self, now: Instant) {
+        let mss = u32::from(self.mss);
+        let in_flight = self.snd.nxt.since(self.snd.una);
+        if self.sack {
+            self.rtx.mark_lost_by_sack(mss);
+        }
+        if self.recovery.dup_acks >= 3 && self.recovery.point.is_none() && !self.rtx.has_lost() {
+            self.rtx.mark_front_lost(mss);
+        }
+        if self.rtx.has_lost() && self.recovery.point.is_none() {
+            self.recovery.point = Some(self.snd.nxt);
+            self.cc.on_loss(now, in_flight, mss);
+        }
+    }
+
+    //= rfc9293#section-3.10.7.4
+    //# If (SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)), set SND.WND <- SEG.WND
+    fn update_send_window(&mut self, a: &Arrival<'_>) -> bool {
+        let h = &a.seg.header;
+        let newer = self.snd.wl1.before(h.seq) || (self.snd.wl1 == h.seq && self.snd.wl2.before_eq(h.ack));
+        if !newer {
+            return false;
+        }
+        let wnd = u32::from(h.window) << self.snd.shift;
+        let changed = wnd != self.snd.wnd;
+        self.snd.wnd = wnd;
+        self.snd.max_wnd = self.snd.max_wnd.max(wnd);
+        (self.snd.wl1, self.snd.wl2) = (h.seq, h.ack);
+        if wnd > 0 && changed {
+            self.timers.clear(Timer::Persist);
+        }
+        changed
+    }
+
+    /// States that wait for the acknowledgment of our FIN.
+    fn after_fin_acked(&mut self, a: &mut Arrival<'_>) -> Step {
+        if !self.fin_acked() {
+            return ControlFlow::Continue(());
+        }
+        let was = self.state;
+        self.state = was.on(Event::FinAcked);
+        match (was, self.state) {
+            (State::FinWait1, State::FinWait2) if self.orphan => {
+                self.timers.set(Timer::Linger, a.now + self.cfg.fin_timeout);
+            }
+            (State::Closing, State::TimeWait) => self.begin_time_wait(a),
+            (State::LastAck, State::Closed) => {
+                self.end(None, a.released);
+                a.outcome |= Outcome::CLOSED;
+                return ControlFlow::Break(());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Sixth: urgent data stays in line (as with `SO_OOBINLINE`); only the pointer is kept.
+    fn check_urg(&mut self, a: &mut Arrival<'_>) {
+        if a.seg.is(TcpFlags::URG) && self.state.can_receive() {
+            let up = a.seg.header.seq + u32::from(a.seg.header.urgent);
+            self.rcv.up = Some(self.rcv.up.map_or(up, |old| old.max(up)));
+        }
+    }
+
+    /// Seventh: the data.
+    fn process_text(&mut self, a: &mut Arrival<'_>) -> Step {
+        let len = a.seg.payload.len() as u32;
+        if len == 0 {
+            return ControlFlow::Continue(());
+        }
+        if !self.state.can_receive() {
+            return ControlFlow::Continue(());
+        }
+        if self.orphan {
+            //= rfc9293#section-3.6.1
+            //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
+            self.abort(a.released);
+            self.error = None;
+            a.outcome |= Outcome::CLOSED;
+            return ControlFlow::Break(());
+        }
+        let segment = if a.seg.gso_size > 0 { u32::from(a.seg.gso_size) } else { len };
+        self.rcv.mss = self.rcv.mss.max(segment.min(u32::from(self.cfg.mss)));
+        let payload = std::mem::take(&mut a.seg.payload);
+        let seq = a.seg.header.seq;
+        if seq == self.rcv.nxt {
+            self.receive_in_order(a, seq, payload);
+        } else {
+            if self.input.held() + payload.len() > 2 * self.rcvbuf {
+                self.input.prune();
+            }
+            self.input.insert_early(seq, payload);
+            //= rfc5681#section-4.2
+            //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives.
+            self.owed.ack = true;
+            if a.seg.is(TcpFlags::FIN) {
+                // The FIN comes again when the hole is filled; keeping it would need a mark in the queue.
+                a.seg.header.flags.remove(TcpFlags::FIN);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn receive_in_order(&mut self, a: &mut Arrival<'_>, seq: SeqNum, payload: SkBuff) {
+        let had_holes = self.input.has_holes();
+        let mut nxt = seq + payload.len() as u32;
+        if !self.receive_shut {
+            self.input.push(payload);
+        }
+        nxt = self.input.fill(nxt);
+        self.unacked_in += nxt.since(seq);
+        self.rcv.nxt = nxt;
+        self.rcv.edge = self.rcv.edge.max(nxt);
+        if self.rcv.up.is_some_and(|up| up.before_eq(nxt)) {
+            self.rcv.up = None;
+        }
+        a.outcome |= Outcome::READABLE;
+        let quick = self.quick_acks > 0;
+        self.quick_acks = self.quick_acks.saturating_sub(1);
+        //= rfc9293#section-3.8.6.3
+        //# a TCP implementation SHOULD generate an acknowledgment for at least every second full-sized
+        //# segment or 2*RMSS bytes of new data
+        if had_holes || quick || self.unacked_in >= 2 * self.rcv.mss {
+            self.owed.ack = true;
+        } else if !self.timers.is_set(Timer::DelayedAck) {
+            self.timers.set(Timer::DelayedAck, a.now + self.cfg.delayed_ack);
+        }
+    }
+
+    /// Eighth: the FIN, once everything before it is here.
+    fn check_fin(&mut self, a: &mut Arrival<'_>) -> Step {
+        if !a.seg.is(TcpFlags::FIN) || !self.state.can_receive() || self.input.has_holes() {
+            return ControlFlow::Continue(());
+        }
+        self.rcv.nxt += 1;
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt);
+        self.owed.ack = true;
+        self.state = self.state.on(Event::RecvFin);
+        a.outcome |= Outcome::PEER_FIN | Outcome::READABLE;
+        if self.state == State::TimeWait {
+            self.begin_time_wait(a);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn begin_time_wait(&mut self, a: &mut Arrival<'_>) {
+        self.timers.clear_all();
+        self.timers.set(Timer::Linger, a.now + self.cfg.time_wait);
+        a.outcome |= Outcome::TIME_WAIT;
+    }
+
+    /// Answers a suspicious segment with what we expect, seldom enough to be no amplifier (RFC 5961, 7).
+    fn challenge(&mut self, now: Instant) {
+        let (since, count) = self.challenges;
+        if now - since >= Duration::from_secs(1) {
+            self.challenges = (now, 1);
+        } else if count < CHALLENGES {
+            self.challenges.1 += 1;
+        } else {
+            return;
+        }
+        self.owed.ack = true;
+    }
+
+    //= rfc9293#section-3.10.7.3
+    //# 3.10.7.3. SYN-SENT STATE
+    fn arrives_in_syn_sent(&mut self, a: &mut Arrival<'_>) -> Step {
+        let h = &a.seg.header;
+        let acks = a.seg.is(TcpFlags::ACK);
+        let good_ack = acks && h.ack == self.snd.nxt && self.snd.nxt == self.snd.iss + 1;
+        if acks && !good_ack {
+            if !a.seg.is(TcpFlags::RST) {
+                self.owed.reset = Some(h.ack);
+            }
+            return ControlFlow::Break(());
+        }
+        if a.seg.is(TcpFlags::RST) {
+            if good_ack {
+                self.end(Some(TcpError::Refused), a.released);
+                a.outcome |= Outcome::ERROR | Outcome::CLOSED;
+            }
+            return ControlFlow::Break(());
+        }
+        if !a.seg.is(TcpFlags::SYN) {
+            return ControlFlow::Break(());
+        }
+        let syn = a.seg.header.clone();
+        self.learn_from_syn(&syn, a.now);
+        if good_ack {
+            self.snd.una = syn.ack;
+            self.establish(a.now);
+            self.owed.ack = true;
+            a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
+        } else {
+            // Simultaneous open: both sides have called.
+            self.state = self.state.on(Event::RecvSyn);
+            if let Some(h) = &mut self.handshake {
+                h.send = true;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}

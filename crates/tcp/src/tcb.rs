@@ -1,0 +1,625 @@
+//! The transmission control block: all that is known of one connection, and the program's side of it.
+
+use skb::Frag;
+use time::{Duration, Instant};
+use wire::SeqNum;
+use wire::tcp::TcpHeader;
+
+use crate::config::Config;
+use crate::congestion::{self, CongestionControl};
+use crate::outcome::{Outcome, Released, TcpError};
+use crate::receive_buffer::ReceiveBuffer;
+use crate::rto::Rto;
+use crate::rtx_queue::RtxQueue;
+use crate::send_buffer::SendBuffer;
+use crate::state::{Event, State};
+use crate::timers::{Timer, Timers};
+
+/// Bytes the timestamps option takes in every segment.
+pub(crate) const TIMESTAMP_LEN: u16 = 12;
+/// Segments acknowledged at once when a connection begins, so that the peer's slow start is not held up.
+const QUICK_ACKS: u8 = 16;
+
+/// Send sequence space (RFC 9293, 3.3.1).
+#[derive(Debug)]
+pub(crate) struct Snd {
+    /// First byte not acknowledged.
+    pub(crate) una: SeqNum,
+    /// Next byte to send.
+    pub(crate) nxt: SeqNum,
+    /// Window, in bytes.
+    pub(crate) wnd: u32,
+    /// Largest window ever offered.
+    pub(crate) max_wnd: u32,
+    /// Segment sequence number at the last window update.
+    pub(crate) wl1: SeqNum,
+    /// Segment acknowledgment number at the last window update.
+    pub(crate) wl2: SeqNum,
+    /// Initial sequence number.
+    pub(crate) iss: SeqNum,
+    /// The peer's window scale.
+    pub(crate) shift: u8,
+}
+
+/// Receive sequence space (RFC 9293, 3.3.1).
+#[derive(Debug)]
+pub(crate) struct Rcv {
+    /// Next byte expected.
+    pub(crate) nxt: SeqNum,
+    /// Right edge of the window as last advertised; it never moves left.
+    pub(crate) edge: SeqNum,
+    /// `nxt` as last acknowledged.
+    pub(crate) acked: SeqNum,
+    /// Initial receive sequence number.
+    pub(crate) irs: SeqNum,
+    /// Our window scale.
+    pub(crate) shift: u8,
+    /// Urgent pointer, while it lies ahead.
+    pub(crate) up: Option<SeqNum>,
+    /// Largest segment seen: what "a full segment" means for delayed acknowledgments.
+    pub(crate) mss: u32,
+}
+
+impl Rcv {
+    /// Bytes the peer may send.
+    pub(crate) fn wnd(&self) -> u32 {
+        self.edge.since(self.nxt)
+    }
+}
+
+/// Timestamps in use (RFC 7323).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimestampState {
+    /// Added to our clock.
+    pub(crate) offset: u32,
+    /// TS.Recent, and when it was taken.
+    pub(crate) recent: u32,
+    pub(crate) recent_at: Instant,
+}
+
+/// The handshake, while it lasts.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    /// The SYN or SYN-ACK is to be sent (again).
+    pub(crate) send: bool,
+    pub(crate) attempts: u8,
+    /// We were called (LISTEN), and go back to nothing on a reset.
+    pub(crate) passive: bool,
+    pub(crate) sent_at: Instant,
+}
+
+/// Segments that are owed.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    /// An acknowledgment now.
+    pub(crate) ack: bool,
+    /// A window or keepalive probe.
+    pub(crate) probe: bool,
+    /// A reset, with this sequence number.
+    pub(crate) reset: Option<SeqNum>,
+    /// Send a partial segment in spite of silly-window avoidance.
+    pub(crate) force: bool,
+}
+
+/// Loss recovery (RFC 6675, RFC 6582).
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    pub(crate) dup_acks: u32,
+    /// Recovery ends when this is acknowledged.
+    pub(crate) point: Option<SeqNum>,
+    /// Timeouts in a row.
+    pub(crate) timeouts: u8,
+    /// Packets sent again since the beginning.
+    pub(crate) retransmits: u64,
+}
+
+/// Receive-buffer tuning: what the reader took in one round trip.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    pub(crate) since: Instant,
+    pub(crate) taken: usize,
+    pub(crate) best: usize,
+}
+
+/// One connection in any state but LISTEN.
+#[derive(Debug)]
+pub struct Tcb {
+    pub(crate) cfg: Box<Config>,
+    pub(crate) state: State,
+    pub(crate) ports: (u16, u16),
+    pub(crate) snd: Snd,
+    pub(crate) rcv: Rcv,
+    pub(crate) handshake: Option<Box<Handshake>>,
+    pub(crate) ts: Option<TimestampState>,
+    pub(crate) sack: bool,
+    /// The peer's MSS option.
+    pub(crate) peer_mss: u16,
+    /// Payload of a full segment, options subtracted.
+    pub(crate) mss: u16,
+    pub(crate) out: SendBuffer,
+    pub(crate) rtx: RtxQueue,
+    pub(crate) cc: Box<dyn CongestionControl>,
+    pub(crate) rto: Rto,
+    pub(crate) recovery: Recovery,
+    pub(crate) input: ReceiveBuffer,
+    pub(crate) rcvbuf: usize,
+    pub(crate) tuning: Tuning,
+    pub(crate) timers: Timers,
+    pub(crate) owed: Owed,
+    /// In-order bytes since the last acknowledgment.
+    pub(crate) unacked_in: u32,
+    pub(crate) quick_acks: u8,
+    pub(crate) keepalive_probes: u8,
+    pub(crate) last_heard: Instant,
+    pub(crate) last_sent: Instant,
+    /// When `snd.una` last moved, or data began to wait.
+    pub(crate) progress_at: Instant,
+    /// End of the last send call: its segment is pushed.
+    pub(crate) push_at: SeqNum,
+    /// Newest segment below the MSS that is out (Minshall's rule).
+    pub(crate) small_at: SeqNum,
+    pub(crate) more: bool,
+    pub(crate) fin_queued: bool,
+    pub(crate) receive_shut: bool,
+    /// The program is gone.
+    pub(crate) orphan: bool,
+    pub(crate) error: Option<TcpError>,
+    pub(crate) soft: Option<TcpError>,
+    /// Challenge acknowledgments this second (RFC 5961, 7).
+    pub(crate) challenges: (Instant, u8),
+}
+
+impl Tcb {
+    pub(crate) fn new(
+        cfg: Config,
+        ports: (u16, u16),
+        state: State,
+        iss: SeqNum,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Self {
+        let initial = cfg.initial_window * u32::from(cfg.mss);
+        let ts = cfg.timestamps.then_some(TimestampState { offset: ts_offset, recent: 0, recent_at: now });
+        Self {
+            state,
+            ports,
+            snd: Snd {
+                una: iss,
+                nxt: iss,
+                wnd: 0,
+                max_wnd: 0,
+                wl1: SeqNum(0),
+                wl2: SeqNum(0),
+                iss,
+                shift: 0,
+            },
+            rcv: Rcv {
+                nxt: SeqNum(0),
+                edge: SeqNum(0),
+                acked: SeqNum(0),
+                irs: SeqNum(0),
+                shift: if cfg.window_scaling { cfg.window_shift() } else { 0 },
+                up: None,
+                mss: u32::from(cfg.mss.min(536)),
+            },
+            handshake: Some(Box::new(Handshake { send: true, attempts: 0, passive: false, sent_at: now })),
+            ts,
+            sack: cfg.sack,
+            peer_mss: 536,
+            mss: cfg.mss,
+            out: SendBuffer::new(iss + 1),
+            rtx: RtxQueue::default(),
+            cc: congestion::new(cfg.congestion, initial),
+            rto: Rto::new(cfg.rto_min, cfg.rto_max),
+            recovery: Recovery::default(),
+            input: ReceiveBuffer::new(),
+            rcvbuf: cfg.rcvbuf,
+            tuning: Tuning { since: now, taken: 0, best: cfg.rcvbuf / 2 },
+            timers: Timers::new(),
+            owed: Owed::default(),
+            unacked_in: 0,
+            quick_acks: QUICK_ACKS,
+            keepalive_probes: 0,
+            last_heard: now,
+            last_sent: now,
+            progress_at: now,
+            push_at: iss,
+            small_at: iss,
+            more: false,
+            fin_queued: false,
+            receive_shut: false,
+            orphan: false,
+            error: None,
+            soft: None,
+            challenges: (now, 0),
+            cfg: Box::new(cfg),
+        }
+    }
+
+    /// Begins to connect; the first [`next_segment`](Self::next_segment) is the SYN.
+    pub fn connect(cfg: Config, src: u16, dst: u16, iss: SeqNum, ts_offset: u32, now: Instant) -> Self {
+        Self::new(cfg, (src, dst), State::SynSent, iss, ts_offset, now)
+    }
+
+    /// Takes over what the peer's SYN says.
+    pub(crate) fn learn_from_syn(&mut self, syn: &TcpHeader, now: Instant) {
+        self.rcv.irs = syn.seq;
+        self.rcv.nxt = syn.seq + 1;
+        self.rcv.acked = self.rcv.nxt;
+        self.rcv.edge = self.rcv.nxt;
+        self.learn_options(&syn.options, now);
+        // The window of a SYN is never scaled (RFC 7323, 2.2).
+        self.snd.wnd = u32::from(syn.window);
+        self.snd.max_wnd = self.snd.wnd;
+        self.snd.wl1 = syn.seq;
+        self.snd.wl2 = syn.ack;
+    }
+
+    pub(crate) fn learn_options(&mut self, options: &wire::tcp::TcpOptions, now: Instant) {
+        self.peer_mss = options.mss.unwrap_or(536).max(64);
+        match options.window_scale.filter(|_| self.cfg.window_scaling) {
+            Some(shift) => self.snd.shift = shift,
+            None => (self.snd.shift, self.rcv.shift) = (0, 0),
+        }
+        self.ts = match (self.ts, options.timestamps) {
+            (Some(ours), Some(theirs)) => {
+                Some(TimestampState { recent: theirs.val, recent_at: now, ..ours })
+            }
+            _ => None,
+        };
+        self.sack &= options.sack_permitted;
+        self.update_mss();
+        self.cc = congestion::new(self.cfg.congestion, self.cfg.initial_window * u32::from(self.mss));
+    }
+
+    fn update_mss(&mut self) {
+        let options = if self.ts.is_some() { TIMESTAMP_LEN } else { 0 };
+        self.mss = self.peer_mss.min(self.cfg.mss).saturating_sub(options).max(32);
+    }
+
+    /// The handshake is over.
+    pub(crate) fn establish(&mut self, now: Instant) {
+        if let Some(h) = self.handshake.take().filter(|h| h.attempts == 1) {
+            self.rto.sample(now - h.sent_at);
+        }
+        self.state = self.state.on(Event::Handshake);
+        self.timers.clear(Timer::Retransmit);
+        self.progress_at = now;
+        self.last_heard = now;
+        self.tuning.since = now;
+        self.arm_keepalive(now);
+        if self.fin_queued {
+            self.state = self.state.on(Event::SendFin);
+        }
+    }
+
+    pub(crate) fn arm_keepalive(&mut self, now: Instant) {
+        match self.cfg.keepalive {
+            Some(k) if self.state.is_synchronized() => self.timers.set(Timer::Keepalive, now + k.idle),
+            _ => self.timers.clear(Timer::Keepalive),
+        }
+    }
+
+    // ---- the program's side ----
+
+    /// Bytes the send queue still takes.
+    pub fn send_room(&self) -> usize {
+        self.cfg.sndbuf.saturating_sub(self.out.len())
+    }
+
+    /// Appends a fragment to the send queue. The whole fragment is taken, also beyond the buffer's size.
+    pub fn append(&mut self, frag: Frag) {
+        self.out.append(frag);
+    }
+
+    /// Ends a send call: the last byte so far is pushed.
+    pub fn push(&mut self) {
+        self.push_at = self.out.end();
+    }
+
+    /// Holds back a last small segment (`TCP_CORK`, `MSG_MORE`) until switched off.
+    pub fn set_more(&mut self, on: bool) {
+        self.more = on;
+    }
+
+    /// Bytes not yet sent.
+    pub fn unsent(&self) -> usize {
+        self.out.end().since(self.snd.nxt.max(self.snd.iss + 1)) as usize
+    }
+
+    /// Bytes sent or not that the peer has not acknowledged.
+    pub fn queued(&self) -> usize {
+        self.out.len() + usize::from(self.fin_queued && !self.fin_acked())
+    }
+
+    /// Bytes that can be read.
+    pub fn readable(&self) -> usize {
+        self.input.readable()
+    }
+
+    /// `POLLIN`: data, or the end of the stream.
+    pub fn is_readable(&self) -> bool {
+        self.readable() > 0 || self.peer_closed() || self.receive_shut
+    }
+
+    /// `POLLOUT`: at least a third of the send buffer is free, as in Linux, so that a writer is not woken
+    /// for every acknowledgment. Also when sending would fail at once.
+    pub fn is_writable(&self) -> bool {
+        match self.state {
+            State::SynSent | State::SynReceived => false,
+            _ if self.can_send() => self.send_room() * 3 >= self.cfg.sndbuf,
+            _ => true,
+        }
+    }
+
+    /// Whether data may be queued.
+    pub fn can_send(&self) -> bool {
+        self.state.can_send() && !self.fin_queued
+    }
+
+    /// The peer's FIN has come.
+    pub fn peer_closed(&self) -> bool {
+        self.state.has_peer_fin()
+    }
+
+    /// Nothing can be sent or received any more.
+    pub fn both_closed(&self) -> bool {
+        self.peer_closed() && self.fin_queued || self.state == State::Closed
+    }
+
+    /// The program has shut the receiving side.
+    pub fn receive_shut(&self) -> bool {
+        self.receive_shut
+    }
+
+    /// Moves up to `max` readable bytes to `out`; how many. Opens the window accordingly.
+    pub fn take(&mut self, now: Instant, max: usize, out: &mut Vec<Frag>) -> usize {
+        let n = self.input.take(max, out);
+        if n > 0 {
+            self.tune(now, n);
+            self.update_window();
+        }
+        n
+    }
+
+    /// Copies readable bytes without taking them.
+    pub fn peek(&self, out: &mut [u8]) -> usize {
+        self.input.peek(out)
+    }
+
+    /// Sends the rest of the queue, then a FIN.
+    pub fn shutdown_send(&mut self) {
+        if self.fin_queued {
+            return;
+        }
+        match self.state {
+            State::SynSent | State::Established | State::CloseWait | State::SynReceived => {
+                self.fin_queued = true;
+                self.more = false;
+                if self.state.can_send() {
+                    self.state = self.state.on(Event::SendFin);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops what comes from now on. The peer is not told (as in Linux).
+    pub fn shutdown_recv(&mut self) {
+        self.receive_shut = true;
+    }
+
+    /// The program is gone: sends the rest and a FIN; if it left data unread, a reset.
+    ///
+    //= rfc2525#section-2.17
+    //# a TCP that closes a connection with received data still unread SHOULD send a RST
+    pub fn close(&mut self, now: Instant, released: &mut Released) {
+        self.orphan = true;
+        match self.state {
+            State::SynSent => self.end(None, released),
+            _ if self.input.readable() > 0 => self.abort(released),
+            _ => {
+                self.shutdown_send();
+                if self.state == State::FinWait2 {
+                    self.timers.set(Timer::Linger, now + self.cfg.fin_timeout);
+                }
+            }
+        }
+    }
+
+    /// Resets the connection and drops everything.
+    pub fn abort(&mut self, released: &mut Released) {
+        //= rfc9293#section-3.10.5
+        //# Send a reset segment: <SEQ=SND.NXT><CTL=RST>
+        let tell = self.state.is_synchronized() && self.state != State::TimeWait
+            || self.state == State::SynReceived;
+        let seq = self.snd.nxt;
+        self.end(Some(TcpError::Aborted), released);
+        if tell {
+            self.owed.reset = Some(seq);
+        }
+        self.input.clear();
+    }
+
+    /// `connect(AF_UNSPEC)`: as [`abort`](Self::abort), without leaving an error.
+    pub fn purge(&mut self, released: &mut Released) {
+        self.abort(released);
+        self.error = None;
+    }
+
+    /// Ends the connection here and now.
+    pub(crate) fn end(&mut self, error: Option<TcpError>, released: &mut Released) {
+        self.state = State::Closed;
+        self.error = error.or(self.error);
+        self.out.clear(released);
+        self.rtx.clear();
+        self.timers.clear_all();
+        self.handshake = None;
+        self.owed = Owed::default();
+        self.fin_queued = true;
+    }
+
+    /// The pending error, once.
+    pub fn take_error(&mut self) -> Option<TcpError> {
+        self.error.take()
+    }
+
+    /// An error report from the network. While connecting it ends the attempt; later it is only kept as
+    /// the reason to give if the peer stays silent (RFC 9293, 3.9.2.2).
+    pub fn soft_error(&mut self, error: TcpError, released: &mut Released) -> Outcome {
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            self.end(Some(error), released);
+            return Outcome::ERROR | Outcome::CLOSED;
+        }
+        self.soft = Some(error);
+        Outcome::empty()
+    }
+
+    /// The state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Payload bytes of a full segment.
+    pub fn mss(&self) -> u16 {
+        self.mss
+    }
+
+    /// The path carries segments of `payload` bytes, options included.
+    pub fn set_path_mtu_payload(&mut self, payload: u16) {
+        if self.cfg.mss != payload {
+            let smaller = payload < self.cfg.mss;
+            self.cfg.mss = payload;
+            self.update_mss();
+            if smaller && self.state.is_synchronized() {
+                // What was sent was too big to arrive: send the front again, at the new size (RFC 1191, 6.4).
+                self.rtx.mark_front_lost(u32::from(self.mss));
+            }
+        }
+    }
+
+    /// Whether `seq` is sent and not acknowledged: what an ICMP error must quote to be believed.
+    pub fn in_flight(&self, seq: SeqNum) -> bool {
+        seq.within(self.snd.una, self.snd.nxt)
+    }
+
+    /// The parameters.
+    pub fn config(&self) -> &Config {
+        &self.cfg
+    }
+
+    /// Changes parameters of a running connection. Those of the handshake have no effect any more.
+    pub fn configure(&mut self, now: Instant, change: impl Fn(&mut Config)) {
+        let keepalive = self.cfg.keepalive;
+        change(&mut self.cfg);
+        if self.cfg.keepalive != keepalive {
+            self.keepalive_probes = 0;
+            self.arm_keepalive(now);
+        }
+    }
+
+    /// Measurements.
+    pub fn info(&self) -> TcpInfo {
+        TcpInfo {
+            state: self.state,
+            rtt: self.rto.srtt().unwrap_or_default(),
+            rttvar: self.rto.rttvar(),
+            rto: self.rto.timeout(),
+            cwnd: self.cc.cwnd(),
+            ssthresh: self.cc.ssthresh(),
+            snd_wnd: self.snd.wnd,
+            rcv_wnd: self.rcv.wnd(),
+            rcvbuf: self.rcvbuf,
+            mss: self.mss,
+            in_flight: self.rtx.in_flight(),
+            sacked: self.rtx.sacked(),
+            lost: self.rtx.lost(),
+            retransmits: self.recovery.retransmits,
+            unsent: self.unsent(),
+        }
+    }
+
+    /// Grows the receive buffer when the reader takes more than half of it in a round trip.
+    fn tune(&mut self, now: Instant, taken: usize) {
+        if self.rcvbuf >= self.cfg.rcvbuf_max {
+            return;
+        }
+        self.tuning.taken += taken;
+        let rtt = self.rto.srtt().unwrap_or(Duration::from_millis(1)).max(Duration::from_micros(50));
+        if now - self.tuning.since < rtt {
+            return;
+        }
+        if self.tuning.taken > self.tuning.best {
+            self.tuning.best = self.tuning.taken;
+            let wanted = 2 * self.tuning.taken + 16 * self.rcv.mss as usize;
+            self.rcvbuf = self.rcvbuf.max(wanted.min(self.cfg.rcvbuf_max));
+        }
+        (self.tuning.since, self.tuning.taken) = (now, 0);
+    }
+
+    /// Tells the peer of a window that has opened by enough to matter (silly-window avoidance, RFC 9293,
+    /// 3.8.6.2.2).
+    fn update_window(&mut self) {
+        if !self.state.can_receive() {
+            return;
+        }
+        let opened = self.wanted_edge().since(self.rcv.edge) as usize;
+        let enough = (self.rcvbuf / 4).max(2 * self.rcv.mss as usize).min(self.rcvbuf / 2);
+        if opened >= enough || (self.rcv.wnd() < self.rcv.mss && opened >= self.rcv.mss as usize) {
+            self.owed.ack = true;
+        }
+    }
+
+    /// Where the window would end if it were advertised now.
+    pub(crate) fn wanted_edge(&self) -> SeqNum {
+        let free = self.rcvbuf.saturating_sub(self.input.held());
+        self.rcv.nxt + (free as u32).min(0xffff << self.rcv.shift)
+    }
+
+    pub(crate) fn fin_seq(&self) -> SeqNum {
+        self.out.end()
+    }
+
+    pub(crate) fn fin_sent(&self) -> bool {
+        self.fin_queued && self.snd.nxt.after(self.fin_seq())
+    }
+
+    pub(crate) fn fin_acked(&self) -> bool {
+        self.fin_queued && self.snd.una.after(self.fin_seq())
+    }
+}
+
+/// Measurements of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpInfo {
+    /// State.
+    pub state: State,
+    /// Smoothed round-trip time; zero before the first measurement.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rttvar: Duration,
+    /// Retransmission timeout, backed off.
+    pub rto: Duration,
+    /// Congestion window in bytes.
+    pub cwnd: u32,
+    /// Slow start threshold in bytes.
+    pub ssthresh: u32,
+    /// The peer's window in bytes.
+    pub snd_wnd: u32,
+    /// Our window in bytes.
+    pub rcv_wnd: u32,
+    /// Receive buffer as tuned, in bytes.
+    pub rcvbuf: usize,
+    /// Payload of a full segment.
+    pub mss: u16,
+    /// Bytes believed to be in the network.
+    pub in_flight: u32,
+    /// Bytes the peer holds out of order.
+    pub sacked: u32,
+    /// Bytes taken for lost.
+    pub lost: u32,
+    /// Packets sent again since the beginning.
+    pub retransmits: u64,
+    /// Bytes not yet sent.
+    pub unsent: usize,
+}
