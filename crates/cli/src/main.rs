@@ -1,2 +1,53 @@
-//! Placeholder.
-fn main() {}
+//! `uncopied`: see it, move data with it, measure it.
+//!
+//! One file per command. Each takes its parsed options and returns an error that says what to do.
+
+mod bench;
+mod cputime;
+mod demo;
+mod digest;
+mod recv;
+mod report;
+mod send;
+mod tap_options;
+
+use clap::{Parser, Subcommand};
+
+/// A user-space TCP/IP stack whose sends are not copied.
+#[derive(Parser)]
+#[command(name = "uncopied", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send a real file over a TAP to a kernel socket, lent and copied, and compare. Needs no privileges
+    /// where user namespaces are allowed.
+    Demo(demo::Options),
+    /// Measure lending against copying, in CPU seconds per GB.
+    Bench(bench::Options),
+    /// Send a file to a TCP peer through a TAP, its pages lent.
+    Send(send::Options),
+    /// Receive a file from a TCP peer through a TAP.
+    Recv(recv::Options),
+}
+
+type Error = Box<dyn std::error::Error>;
+
+fn main() -> std::process::ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Send(options) => send::run(&options),
+        Command::Recv(options) => recv::run(&options),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("uncopied: {e}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

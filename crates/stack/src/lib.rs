@@ -1,1 +1,53 @@
-//! Placeholder.
+//! Sockets, demultiplexing, the three paths, and who runs them.
+//!
+//! # Theory of operation
+//!
+//! Two contexts run a stack. *Process context* is any number of threads inside socket calls
+//! ([`TcpSocket`]): they take the socket's lock, do the call's work up to the device, and on release run
+//! what came in meanwhile. *The packet side* is whoever calls [`Stack::poll`]: a net thread
+//! ([`Stack::spawn`]) or the program itself. It never waits for a socket: a segment whose socket is in use
+//! goes to the socket's backlog (`lock.rs`).
+//!
+//! Three files read top to bottom, and are the table of contents:
+//! - `egress.rs`: a socket's segments become packets on a device;
+//! - `ingress.rs`: a device's packets become bytes in sockets;
+//! - `completion.rs`: packets that are done with, calls that are complete, sleepers that wake.
+//!
+//! `tcp` and `inet` do not know each other: `tcp` returns segments, `inet` returns verdicts, and these
+//! three files join them. Nothing here but `run.rs` (the net thread) and the socket calls asks for the time,
+//! and both ask the clock they were handed.
+//!
+//! Payload is copied at two places only: `tcp_calls::copy_in` for copying sends, and
+//! [`TcpSocket::recv`], which copies with no lock held.
+
+mod completion;
+mod config;
+mod demux;
+mod egress;
+mod error;
+mod ingress;
+mod lock;
+mod raw;
+mod readiness;
+mod run;
+mod shared;
+mod stack;
+mod stats;
+mod tcp_calls;
+mod tcp_socket;
+mod timers;
+mod wakeup;
+
+pub use config::{Config, RouteConfig};
+pub use error::Error;
+pub use ingress::Polled;
+pub use netdev;
+pub use raw::{BorrowedIo, MSG_MORE, MSG_ZEROCOPY, SendCall};
+pub use readiness::Ready;
+pub use skb;
+pub use stack::{Builder, Stack};
+pub use stats::Stats;
+pub use tcp;
+pub use tcp_calls::{Shutdown, Ticket};
+pub use tcp_socket::TcpSocket;
+pub use time;

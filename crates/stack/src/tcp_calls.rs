@@ -1,0 +1,524 @@
+//! The socket calls of process context. None of them blocks: what cannot be done now is `WouldBlock`, and
+//! [`TcpSocket::wait`] sleeps until it may be worth another try.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use skb::{Completion, Frag, Lent, Span, UbufInfo};
+use tcp::{Listen, State, Tcb, TcpInfo};
+use time::Duration;
+
+use crate::completion::{self, Effects};
+use crate::demux::Flow;
+use crate::egress;
+use crate::error::Error;
+use crate::raw::{BorrowedIo, CopyIn};
+use crate::readiness::Ready;
+use crate::stats::Counters;
+use crate::tcp_socket::{AcceptQueue, Core, Role, TcpSocket};
+
+/// Which directions to close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// No more receiving (`SHUT_RD`).
+    Read,
+    /// No more sending: the peer sees an end of stream after everything sent (`SHUT_WR`).
+    Write,
+    /// Both (`SHUT_RDWR`).
+    Both,
+}
+
+/// Names one lending call: its completion has this number in its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// The call's number on its socket.
+    pub id: u32,
+}
+
+/// Bytes that a copying send moves between looks at the device: long sends leave while they are copied.
+const COPY_QUANTUM: usize = 64 * 1024;
+
+impl TcpSocket {
+    /// Binds to a local address; port 0 leaves the port to [`listen`](Self::listen) or
+    /// [`connect`](Self::connect).
+    pub fn bind(&self, local: SocketAddr) -> Result<(), Error> {
+        let local = canonical(local);
+        let known = local.ip().is_unspecified() || self.shared.inet.lock().is_local(local.ip());
+        if !known {
+            return Err(Error::AddressNotAvailable);
+        }
+        let mut core = self.lock.lock();
+        if core.bound.is_some() || !matches!(core.role, Role::Idle) {
+            return Err(Error::Invalid);
+        }
+        core.bound = Some(local);
+        Ok(())
+    }
+
+    /// Listens, with room for `backlog` connections that wait to be accepted. Calling it again changes the
+    /// backlog. Without [`bind`](Self::bind) it listens on a free port of all addresses.
+    pub fn listen(self: &Arc<Self>, backlog: usize) -> Result<SocketAddr, Error> {
+        let mut core = self.lock.lock();
+        match core.role {
+            Role::Idle => {}
+            Role::Listening => {
+                if let (Some(q), Some(bound)) = (self.accept_queue(), core.bound) {
+                    q.set_backlog(backlog);
+                    return Ok(bound);
+                }
+                return Err(Error::Invalid);
+            }
+            Role::Open(_) => return Err(Error::Invalid),
+        }
+        let any = SocketAddr::new(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), 0);
+        let listen = Listen::new(core.config.clone(), self.shared.listen_secret);
+        self.set_accept_queue(AcceptQueue::new(listen, backlog))?;
+        let bound = self.shared.demux.listen(core.bound.unwrap_or(any), self)?;
+        core.bound = Some(bound);
+        core.role = Role::Listening;
+        let _ = self.ready.set(core.level());
+        Ok(bound)
+    }
+
+    /// The oldest connection that waits to be accepted.
+    pub fn accept(&self) -> Result<Arc<TcpSocket>, Error> {
+        self.accept_queue().ok_or(Error::Invalid)?.pop().ok_or(Error::WouldBlock)
+    }
+
+    /// Begins to connect. `Ok` means begun: wait for `OUT`, then ask [`take_error`](Self::take_error).
+    pub fn connect(self: &Arc<Self>, remote: SocketAddr) -> Result<(), Error> {
+        let remote = canonical(remote);
+        let shared = self.shared.clone();
+        completion::with_lock(self, shared.now(), |core, fx| {
+            match &core.role {
+                Role::Idle => {}
+                Role::Open(tcb) if matches!(tcb.state(), State::SynSent | State::SynReceived) => {
+                    return Err(Error::InProgress);
+                }
+                Role::Open(_) | Role::Listening => return Err(Error::IsConnected),
+            }
+            let asked = core.bound.filter(|b| !b.ip().is_unspecified()).map(|b| b.ip());
+            let route = shared.with_inet(|inet| inet.route(remote.ip(), asked)).map_err(net_error)?;
+            let flow = match core.bound.map_or(0, |b| b.port()) {
+                0 => shared.demux.insert_ephemeral(route.src, remote, self)?,
+                port => {
+                    let flow = Flow { local: SocketAddr::new(route.src, port), remote };
+                    shared.demux.insert(flow, self)?;
+                    flow
+                }
+            };
+            let mut config = core.config.clone();
+            config.mss = egress::max_segment(route.mtu, remote.is_ipv6());
+            let iss = shared.isn.iss(fx.now, flow.local, flow.remote);
+            let ts = shared.isn.ts_offset(flow.local, flow.remote);
+            let tcb = Tcb::connect(config, flow.local.port(), flow.remote.port(), iss, ts, fx.now);
+            core.role = Role::Open(Box::new(tcb));
+            core.flow = Some(flow);
+            core.ended = false;
+            self.set_ends(Some(flow));
+            Ok(())
+        })
+    }
+
+    /// `SO_ZEROCOPY`: whether `MSG_ZEROCOPY` is honoured. Accepted sockets inherit it.
+    pub fn set_zerocopy(&self, on: bool) {
+        self.zerocopy.store(on, Ordering::Relaxed);
+    }
+
+    /// Reads `SO_ZEROCOPY` back.
+    pub fn zerocopy(&self) -> bool {
+        self.zerocopy.load(Ordering::Relaxed)
+    }
+
+    /// Copies as much of `buf` as there is room for into the send queue; how much that was.
+    pub fn send(self: &Arc<Self>, buf: &[u8]) -> Result<usize, Error> {
+        self.send_copied(&[CopyIn::from_slice(buf)])
+    }
+
+    pub(crate) fn send_copied(self: &Arc<Self>, pieces: &[CopyIn<'_>]) -> Result<usize, Error> {
+        let total: usize = pieces.iter().map(|p| p.len()).sum();
+        completion::with_lock(self, self.shared.now(), |core, fx| {
+            let room = sendable(core)?.send_room();
+            if room == 0 && total > 0 {
+                return Err(Error::WouldBlock);
+            }
+            let mut left = room.min(total);
+            let mut since_push = 0;
+            for piece in pieces {
+                let mut rest = piece.span().slice(0, left);
+                left -= rest.len();
+                while !rest.is_empty() {
+                    let part = self.copy_in(core, rest.slice(0, COPY_QUANTUM));
+                    rest = rest.slice(part, rest.len());
+                    since_push += part;
+                    if since_push >= COPY_QUANTUM {
+                        since_push = 0;
+                        egress::push(&self.shared, self, core, fx.now);
+                    }
+                }
+            }
+            let sent = room.min(total);
+            sendable(core)?.push();
+            Counters::add(&self.shared.counters.copied_bytes, sent as u64);
+            Ok(sent)
+        })
+    }
+
+    /// Copies the front of `src` to the socket's page and queues it; bytes copied, at least one.
+    fn copy_in(&self, core: &mut Core, src: Span) -> usize {
+        loop {
+            let tail = core.tail.get_or_insert_with(|| self.shared.pages.alloc().into_writer());
+            match (tail.append(src), &mut core.role) {
+                (Some(frag), Role::Open(tcb)) => {
+                    let n = frag.len();
+                    tcb.append(frag);
+                    return n;
+                }
+                _ => core.tail = None,
+            }
+        }
+    }
+
+    /// Lends a buffer by value: all of it is queued at once, and nobody can change it until the completion
+    /// with the ticket's number. On error the buffer comes back.
+    ///
+    /// The call may exceed the send buffer once, so that a buffer is never torn; it is `WouldBlock` only
+    /// while the send buffer is full. An empty buffer queues nothing and takes no number (`Invalid`).
+    pub fn send_lent(self: &Arc<Self>, lent: Lent) -> Result<Ticket, (Error, Lent)> {
+        if lent.is_empty() {
+            return Err((Error::Invalid, lent));
+        }
+        let keep = lent.into_bytes();
+        let call = keep.clone();
+        let result = completion::with_lock(self, self.shared.now(), |core, _| {
+            if sendable(core)?.send_room() == 0 {
+                return Err(Error::WouldBlock);
+            }
+            let frag = Frag::from_lent(&self.errors, call, self.shared.config.check_lent)?;
+            let id = frag.ubuf().map_or(0, |u| u.id());
+            self.count_lent(frag.len());
+            let tcb = sendable(core)?;
+            tcb.append(frag);
+            tcb.push();
+            Ok(Ticket { id })
+        });
+        result.map_err(|e| (e, Lent::from(keep)))
+    }
+
+    /// `sendmsg` with `MSG_ZEROCOPY` over borrowed memory: lends as much as there is room for. One number
+    /// for all pieces; `None` if the pieces are empty.
+    pub(crate) fn send_borrowed(
+        self: &Arc<Self>,
+        io: &BorrowedIo,
+        call: &mut Option<Arc<UbufInfo>>,
+        skip: usize,
+    ) -> Result<usize, Error> {
+        completion::with_lock(self, self.shared.now(), |core, _| {
+            let room = sendable(core)?.send_room();
+            let total = io.len().saturating_sub(skip);
+            if total == 0 {
+                return Ok(0);
+            }
+            if room == 0 {
+                return Err(Error::WouldBlock);
+            }
+            let take = room.min(total);
+            let ubuf = match call {
+                Some(ubuf) => ubuf.clone(),
+                None => {
+                    let mut begun = self.errors.begin(io.len() as u64, None)?;
+                    if self.shared.config.check_lent {
+                        begun.remember(io.spans());
+                    }
+                    call.insert(Arc::new(begun)).clone()
+                }
+            };
+            let tcb = sendable(core)?;
+            let mut skip = skip;
+            let mut left = take;
+            for span in io.spans() {
+                let part = span.slice(skip, left);
+                skip = skip.saturating_sub(span.len());
+                left -= part.len();
+                if !part.is_empty() {
+                    tcb.append(ubuf.frag(part));
+                }
+            }
+            tcb.push();
+            self.count_lent(take);
+            Ok(take)
+        })
+    }
+
+    fn count_lent(&self, bytes: usize) {
+        Counters::add(&self.shared.counters.lent_calls, 1);
+        Counters::add(&self.shared.counters.lent_bytes, bytes as u64);
+    }
+
+    /// Copies received bytes into `buf`; 0 is the end of the stream. The copy runs without the socket's
+    /// lock, and the packets are freed after it.
+    pub fn recv(self: &Arc<Self>, buf: &mut [u8]) -> Result<usize, Error> {
+        let mut pieces = pieces::take();
+        let got = self.take_pieces(buf.len(), &mut pieces);
+        let mut done = 0;
+        for piece in &pieces {
+            let part = &mut buf[done..done + piece.len()];
+            piece.copy_to(0, part);
+            done += part.len();
+        }
+        pieces::put(pieces);
+        got
+    }
+
+    /// Takes up to `max` received bytes as counted pieces of the packets they came in, without copying.
+    pub fn recv_pieces(self: &Arc<Self>, max: usize, out: &mut Vec<Frag>) -> Result<usize, Error> {
+        self.take_pieces(max, out)
+    }
+
+    fn take_pieces(self: &Arc<Self>, max: usize, out: &mut Vec<Frag>) -> Result<usize, Error> {
+        completion::with_lock(self, self.shared.now(), |core, fx| {
+            if let Role::Open(tcb) = &mut core.role {
+                let n = tcb.take(fx.now, max, out);
+                let more = tcb.readable() > 0;
+                if core.ended && !more {
+                    core.role = Role::Idle;
+                }
+                if n > 0 || max == 0 {
+                    return Ok(n);
+                }
+            }
+            if let Some(e) = core.error.take() {
+                return Err(e);
+            }
+            match &core.role {
+                Role::Open(tcb) if tcb.peer_closed() || tcb.receive_shut() => Ok(0),
+                Role::Open(_) => Err(Error::WouldBlock),
+                Role::Idle if core.ended => Ok(0),
+                Role::Idle | Role::Listening => Err(Error::NotConnected),
+            }
+        })
+    }
+
+    /// Copies received bytes without taking them (`MSG_PEEK`).
+    pub fn peek(self: &Arc<Self>, buf: &mut [u8]) -> Result<usize, Error> {
+        completion::with_lock(self, self.shared.now(), |core, _| match &mut core.role {
+            Role::Open(tcb) => match tcb.peek(buf) {
+                0 if !buf.is_empty() && !tcb.peer_closed() => Err(Error::WouldBlock),
+                n => Ok(n),
+            },
+            Role::Idle if core.ended => Ok(0),
+            Role::Idle | Role::Listening => Err(Error::NotConnected),
+        })
+    }
+
+    /// Takes the oldest completion off the error queue.
+    pub fn pop_completion(&self) -> Option<Completion> {
+        let c = self.errors.pop();
+        if c.is_some() {
+            Counters::add(&self.shared.counters.notifications, 1);
+        }
+        c
+    }
+
+    /// Whether a completion waits to be read.
+    pub fn has_completion(&self) -> bool {
+        self.errors.is_ready()
+    }
+
+    /// Lending calls that are not complete.
+    pub fn outstanding(&self) -> usize {
+        self.errors.outstanding()
+    }
+
+    /// Starts the counter of lending calls at `id`: for tests of programs against the wrap at 2^32.
+    pub fn set_next_call(&self, id: u32) {
+        self.errors.set_next_id(id);
+    }
+
+    /// The pending error, once (`SO_ERROR`).
+    pub fn take_error(self: &Arc<Self>) -> Option<Error> {
+        completion::with_lock(self, self.shared.now(), |core, _| core.error.take())
+    }
+
+    /// Closes one or both directions.
+    pub fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result<(), Error> {
+        completion::with_lock(self, self.shared.now(), |core, _| {
+            let Role::Open(tcb) = &mut core.role else { return Err(Error::NotConnected) };
+            if how != Shutdown::Read {
+                tcb.shutdown_send();
+            }
+            if how != Shutdown::Write {
+                tcb.shutdown_recv();
+            }
+            Ok(())
+        })
+    }
+
+    /// The program is done with the socket. What was sent still goes out; unread data resets the
+    /// connection (RFC 2525). Completions are dropped: nobody can read them any more.
+    pub fn close(self: &Arc<Self>) {
+        self.end(|tcb, fx| tcb.close(fx.now, &mut fx.released));
+    }
+
+    /// Resets the connection and drops everything queued.
+    pub fn abort(self: &Arc<Self>) {
+        self.end(|tcb, fx| tcb.abort(&mut fx.released));
+    }
+
+    fn end(self: &Arc<Self>, how: impl FnOnce(&mut Tcb, &mut Effects)) {
+        self.errors.close();
+        let waiting = completion::with_lock(self, self.shared.now(), |core, fx| {
+            core.orphan = true;
+            match &mut core.role {
+                Role::Open(tcb) => how(tcb, fx),
+                Role::Listening => {
+                    if let Some(bound) = core.bound {
+                        self.shared.demux.unlisten(bound.port(), self);
+                    }
+                    core.role = Role::Idle;
+                }
+                Role::Idle => {}
+            }
+            self.accept_queue().map(AcceptQueue::close)
+        });
+        for child in waiting.into_iter().flatten() {
+            child.abort();
+        }
+    }
+
+    /// `connect(AF_UNSPEC)`: resets the connection and drops the send queue, which completes its calls;
+    /// the completions stay readable, the counter goes on, and the socket can be connected again.
+    pub fn purge(self: &Arc<Self>) -> Result<(), Error> {
+        completion::with_lock(self, self.shared.now(), |core, fx| {
+            let Role::Open(tcb) = &mut core.role else { return Err(Error::NotConnected) };
+            tcb.purge(&mut fx.released);
+            egress::push(&self.shared, self, core, fx.now);
+            self.forget_connection(core);
+            core.role = Role::Idle;
+            core.ended = false;
+            core.error = None;
+            self.set_ends(None);
+            Ok(())
+        })
+    }
+
+    /// The local address, once bound or connected.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.flow().map(|f| f.local).or_else(|| self.lock.lock().bound)
+    }
+
+    /// Changes the parameters of the connection, or of the one to come.
+    pub fn configure(self: &Arc<Self>, change: impl Fn(&mut tcp::Config)) {
+        completion::with_lock(self, self.shared.now(), |core, fx| {
+            change(&mut core.config);
+            if let Role::Open(tcb) = &mut core.role {
+                tcb.configure(fx.now, &change);
+            }
+        });
+    }
+
+    /// Holds back a last small segment until it is switched off or filled (`TCP_CORK`, `MSG_MORE`).
+    pub fn set_more(self: &Arc<Self>, on: bool) {
+        completion::with_lock(self, self.shared.now(), |core, _| {
+            if let Role::Open(tcb) = &mut core.role {
+                tcb.set_more(on);
+            }
+        });
+    }
+
+    /// The state of the connection (RFC 9293, 3.3.2).
+    pub fn state(&self) -> State {
+        match &self.lock.lock().role {
+            Role::Idle => State::Closed,
+            Role::Listening => State::Listen,
+            Role::Open(tcb) => tcb.state(),
+        }
+    }
+
+    /// Measurements of the connection (`TCP_INFO`).
+    pub fn info(&self) -> Option<TcpInfo> {
+        match &self.lock.lock().role {
+            Role::Open(tcb) => Some(tcb.info()),
+            Role::Idle | Role::Listening => None,
+        }
+    }
+
+    /// Bytes ready to be read, and bytes sent or queued that are not acknowledged (`SIOCINQ`, `SIOCOUTQ`).
+    pub fn queued(&self) -> (usize, usize) {
+        match &self.lock.lock().role {
+            Role::Open(tcb) => (tcb.readable(), tcb.queued()),
+            Role::Idle | Role::Listening => (0, 0),
+        }
+    }
+
+    /// What the socket is ready for.
+    pub fn ready(&self) -> Ready {
+        let mut ready = self.ready.get();
+        ready.set(Ready::ERR, ready.contains(Ready::ERR) || self.errors.is_ready());
+        ready.set(Ready::IN, ready.contains(Ready::IN) || self.accept_queue().is_some_and(|q| !q.is_empty()));
+        ready
+    }
+
+    /// Sleeps until the socket is ready for any of `interest`; false if `timeout` ran out first.
+    pub fn wait(&self, interest: Ready, timeout: Option<Duration>) -> bool {
+        self.ready.wait(timeout, || self.ready().intersects(interest))
+    }
+
+    /// Wakes `waker` the next time the socket becomes ready for `interest`, an error or a hang-up. Look at
+    /// [`ready`](Self::ready) again after registering.
+    pub fn register(&self, interest: Ready, waker: &Waker) {
+        self.ready.register(interest, waker);
+    }
+}
+
+/// The connection, if it can be sent on; else why not.
+fn sendable(core: &mut Core) -> Result<&mut Tcb, Error> {
+    if let Some(e) = core.error.take() {
+        return Err(e);
+    }
+    match &mut core.role {
+        Role::Open(tcb) => match tcb.state() {
+            State::SynSent | State::SynReceived => Err(Error::WouldBlock),
+            _ if tcb.can_send() => Ok(tcb),
+            _ => Err(Error::Pipe),
+        },
+        Role::Idle if core.ended => Err(Error::Pipe),
+        Role::Idle | Role::Listening => Err(Error::NotConnected),
+    }
+}
+
+/// IPv4-mapped IPv6 addresses are IPv4 inside the stack.
+fn canonical(a: SocketAddr) -> SocketAddr {
+    SocketAddr::new(a.ip().to_canonical(), a.port())
+}
+
+fn net_error(e: inet::NetError) -> Error {
+    match e {
+        inet::NetError::NetworkUnreachable => Error::NetworkUnreachable,
+        inet::NetError::HostUnreachable => Error::HostUnreachable,
+        inet::NetError::AddressNotAvailable => Error::AddressNotAvailable,
+        _ => Error::Invalid,
+    }
+}
+
+/// Vectors for received pieces, kept per thread so that a read allocates nothing.
+mod pieces {
+    use skb::Frag;
+    use std::cell::Cell;
+
+    thread_local! {
+        static SPARE: Cell<Vec<Frag>> = const { Cell::new(Vec::new()) };
+    }
+
+    pub(super) fn take() -> Vec<Frag> {
+        SPARE.try_with(Cell::take).unwrap_or_default()
+    }
+
+    /// Frees the packets, and keeps the vector.
+    pub(super) fn put(mut pieces: Vec<Frag>) {
+        pieces.clear();
+        let _ = SPARE.try_with(|s| s.set(pieces));
+    }
+}
