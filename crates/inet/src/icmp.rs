@@ -83,7 +83,7 @@ impl Inet {
     fn echo(
         &mut self,
         now: Instant,
-        mut d: Delivered,
+        d: Delivered,
         header: IcmpHeader,
         reply: u8,
         tx: &mut TxQueue,
@@ -92,10 +92,13 @@ impl Inet {
         let Ok(route) = self.route_at(now, d.src, asked) else {
             return InputVerdict::Drop(DropReason::NoRoute);
         };
-        let mut skb = std::mem::take(&mut d.skb);
-        (skb.csum, skb.gso) = (Csum::None, None);
+        // A packet of its own, with room for headers in front.
+        let len = d.skb.len();
+        let mut skb = d.skb.slice(0, len);
+        if skb.may_pull(HEADER_LEN).is_none() {
+            return InputVerdict::Drop(DropReason::TooShort);
+        }
         IcmpHeader { kind: reply, ..header }.emit(skb.head_mut());
-        let len = skb.len();
         let pseudo = if d.proto == proto::ICMPV6 { pseudo_sum(route.src, d.src, d.proto, len as u32) } else { 0 };
         let sum = checksum::combine(pseudo, skb.checksum(0, len));
         icmp::set_checksum(skb.head_mut(), checksum::finish(sum));
@@ -299,6 +302,8 @@ pub(crate) struct RateLimit {
 }
 
 const TOKEN: u64 = 1000;
+/// The bucket is filled in steps, as in Linux (`icmp_global_allow`).
+const REFILL: Duration = Duration::from_millis(20);
 
 impl RateLimit {
     pub(crate) fn new(config: &Config) -> Self {
@@ -308,9 +313,10 @@ impl RateLimit {
 
     /// Whether one more may be sent.
     pub(crate) fn allow(&mut self, now: Instant, random: &mut Random) -> bool {
-        let passed = (now - self.filled).min(Duration::from_secs(3600)).as_millis() as u64;
-        if passed > 0 {
-            self.tokens = (self.tokens + passed * self.per_second).min(self.burst);
+        let passed = (now - self.filled).min(Duration::from_secs(3600));
+        if passed >= REFILL {
+            let milliseconds = passed.as_millis() as u64;
+            self.tokens = self.tokens.saturating_add(milliseconds.saturating_mul(self.per_second)).min(self.burst);
             self.filled = now;
             // What the bucket holds must not be known exactly: counting its errors tells an attacker which
             // ports are open (CVE-2020-25705).

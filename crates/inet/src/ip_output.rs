@@ -89,7 +89,7 @@ impl Inet {
             if route.local {
                 return OutputVerdict::Local(packet);
             }
-            match self.to_neighbour(now, &route, meta.dst, packet, tx) {
+            match self.neighbour_output(now, &route, meta.dst, packet, tx) {
                 Ok(true) => {}
                 Ok(false) => verdict = OutputVerdict::Queued,
                 Err(e) => return OutputVerdict::Error(e),
@@ -101,7 +101,10 @@ impl Inet {
     /// The packet with its IP header.
     fn whole(&mut self, mut skb: SkBuff, meta: OutputMeta, route: &RouteResult) -> Option<Vec<SkBuff>> {
         // What cannot be fragmented needs no identification (RFC 6864, 4.1).
-        let ident = if meta.df { 0 } else { self.random.ident(route.src, meta.dst, meta.proto) as u16 };
+        let ident = match meta.dst.is_ipv4() && !meta.df {
+            true => self.random.ident(route.src, meta.dst, meta.proto) as u16,
+            false => 0,
+        };
         let fields = IpFields { ident, ..fields(meta) };
         push_ip(&mut skb, (route.src, meta.dst), fields, addresses_sum(route.src, meta.dst)).ok()?;
         Some(vec![skb])
@@ -135,7 +138,7 @@ impl Inet {
     }
 
     /// Sends a packet with its IP header to the next hop; false if it waits there.
-    fn to_neighbour(
+    fn neighbour_output(
         &mut self,
         now: Instant,
         route: &RouteResult,
@@ -267,7 +270,7 @@ fn finish_checksum(skb: &mut SkBuff) {
 /// For messages that the network layer sends itself.
 impl Inet {
     /// Sends a message of a protocol of this layer; what cannot be sent is dropped and counted. A message to
-    /// this host is not sent: nobody here waits for one.
+    /// this host goes through the loopback as any other.
     pub(crate) fn send_own(&mut self, now: Instant, skb: SkBuff, meta: OutputMeta, tx: &mut TxQueue) {
         match self.output(now, skb, meta, tx) {
             OutputVerdict::Sent | OutputVerdict::Queued => {}

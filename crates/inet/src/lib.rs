@@ -230,11 +230,14 @@ impl Inet {
     /// that now holds: never more than before, never less than 552 (IPv4) or 1280 (IPv6).
     pub fn update_pmtu(&mut self, now: Instant, dst: IpAddr, mtu: u32) -> u32 {
         let Ok(route) = self.route_at(now, dst, None) else { return mtu };
-        let reduced = self.paths.update(now, dst, mtu.min(route.mtu));
+        if mtu >= route.mtu || route.local {
+            return route.mtu;
+        }
+        let reduced = self.paths.update(now, dst, mtu).min(route.mtu);
         if reduced < route.mtu {
             self.generation += 1;
         }
-        reduced.min(route.mtu)
+        reduced
     }
 
     /// Packets dropped in here after they were accepted, or made here and not sent. Those that a verdict says are

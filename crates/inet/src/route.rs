@@ -111,15 +111,16 @@ impl Inet {
         Ok(RouteResult { ifindex: interface.index, src, next_hop, mtu, local: false })
     }
 
-    /// Interface and next hop by the routes. Groups and the limited broadcast need no route: they leave
-    /// through the interface of the source, or the first that could.
+    /// Interface and next hop by the routes. Groups and the limited broadcast have no gateway, and need no
+    /// route: without one on the link they leave through the interface of the source, or the first that could.
     fn way_to(&self, dst: IpAddr, src: Option<IpAddr>) -> Result<(&Interface, IpAddr), NetError> {
-        for route in self.routes.matching(dst) {
+        let many = is_group(dst);
+        for route in self.routes.matching(dst).filter(|r| !many || r.gateway.is_none()) {
             if let Some(interface) = self.interfaces.get(route.ifindex).filter(|i| !i.loopback) {
                 return Ok((interface, route.gateway.unwrap_or(dst)));
             }
         }
-        if !is_group(dst) {
+        if !many {
             return Err(NetError::NetworkUnreachable);
         }
         let could = |i: &&Interface| !i.loopback && i.source_for(dst).is_some();
