@@ -82,3 +82,33 @@ impl ArpPacket {
         crate::write(&fixed, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_packet_survives_the_wire(
+            request: bool, sender_mac: Mac, sender_ip: [u8; 4], target_mac: Mac, target_ip: [u8; 4]
+        ) {
+            let p = ArpPacket {
+                request, sender_mac, sender_ip: sender_ip.into(), target_mac, target_ip: target_ip.into(),
+            };
+            let mut bytes = [0; PACKET_LEN];
+            p.emit(&mut bytes);
+            prop_assert_eq!(ArpPacket::parse(&bytes), Ok(p));
+            for wrong in [0, 2, 4, 5, 6] {
+                let mut bytes = bytes;
+                bytes[wrong] ^= 0x10;
+                prop_assert_eq!(ArpPacket::parse(&bytes), Err(WireError::WrongKind));
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = ArpPacket::parse(&bytes);
+        }
+    }
+}

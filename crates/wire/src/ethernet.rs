@@ -59,3 +59,18 @@ impl EthernetHeader {
 pub fn is_group(mac: Mac) -> bool {
     mac[0] & 1 != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_the_wire() {
+        let h = EthernetHeader { dst: BROADCAST, src: [2, 0, 0, 0, 0, 1], ethertype: ethertype::IPV6 };
+        let mut bytes = [0; HEADER_LEN];
+        h.emit(&mut bytes);
+        assert_eq!(EthernetHeader::parse(&bytes), Ok(h));
+        assert_eq!(EthernetHeader::parse(&bytes[..13]), Err(WireError::TooShort));
+        assert!(is_group(h.dst) && !is_group(h.src));
+    }
+}

@@ -79,3 +79,41 @@ pub fn group_mac(group: Ipv6Addr) -> Mac {
     let o = group.octets();
     [0x33, 0x33, o[12], o[13], o[14], o[15]]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_message_survives_the_wire(target: [u8; 16], mac: Mac, solicitation: bool) {
+            let mut bytes = [0; BODY_LEN];
+            NeighbourMessage::emit(target.into(), mac, solicitation, &mut bytes);
+            let message = NeighbourMessage { target: target.into(), mac: Some(mac) };
+            prop_assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = NeighbourMessage::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn an_option_of_length_zero_or_beyond_the_packet_is_refused() {
+        let mut bytes = [0; 24];
+        assert_eq!(NeighbourMessage::parse(&bytes), Err(WireError::BadLength));
+        bytes[17] = 2;
+        assert_eq!(NeighbourMessage::parse(&bytes), Err(WireError::BadLength));
+        bytes[17] = 1;
+        assert_eq!(NeighbourMessage::parse(&bytes).map(|m| m.mac), Ok(None), "an unknown option is skipped");
+    }
+
+    #[test]
+    fn groups_are_derived_from_addresses() {
+        let group = solicited_node("2001:db8::12:3456".parse().expect("an address"));
+        assert_eq!(group, "ff02::1:ff12:3456".parse::<Ipv6Addr>().expect("an address"));
+        assert_eq!(group_mac(group), [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
+    }
+}
