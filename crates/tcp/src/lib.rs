@@ -24,8 +24,7 @@
 //! *LISTEN* is [`Listen`]: it has no memory, spawns `Tcb`s, and under a flood makes SYN cookies.
 //!
 //! # Limits
-//! ECN is not negotiated. Urgent data is delivered in line. FIN that comes ahead of a hole is waited for
-//! again. RACK-TLP is to come.
+//! ECN is not negotiated. Urgent data is delivered in line. RACK-TLP is to come.
 
 mod config;
 mod congestion;

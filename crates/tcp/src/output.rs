@@ -14,7 +14,10 @@ impl Tcb {
     /// as fragments, `gso` set when it stands for several. Call it until `None`.
     pub fn next_segment(&mut self, now: Instant) -> Option<SkBuff> {
         if let Some(seq) = self.owed.reset.take() {
-            return Some(self.segment(now, seq, TcpFlags::RST | TcpFlags::ACK, SkBuff::new()));
+            // A handshake that went wrong is answered with SEG.ACK alone (RFC 9293, 3.10.7.3 and 3.10.7.4).
+            let known = !matches!(self.state, State::SynSent | State::SynReceived);
+            let flags = if known { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
+            return Some(self.segment(now, seq, flags, SkBuff::new()));
         }
         match self.state {
             State::Closed | State::Listen => None,
@@ -42,7 +45,7 @@ impl Tcb {
     fn handshake_segment(&mut self, now: Instant) -> Option<SkBuff> {
         let handshake = self.handshake.as_mut().filter(|h| h.send)?;
         handshake.send = false;
-        handshake.attempts += 1;
+        handshake.attempts = handshake.attempts.saturating_add(1);
         handshake.sent_at = now;
         let (flags, answer) = match self.state {
             State::SynSent => (TcpFlags::SYN, false),
@@ -139,6 +142,7 @@ impl Tcb {
         let limited = if self.recovery.point.is_none() { self.recovery.dup_acks.min(2) * mss } else { 0 };
         let limited = if self.sack { 0 } else { limited };
         let cwnd = (self.cc.cwnd() + limited).saturating_sub(in_flight);
+        self.recovery.cwnd_limited = cwnd < unsent;
         let window = (self.snd.una + self.snd.wnd).since(self.snd.nxt);
         let most = cwnd.min(window).min(self.cfg.gso_max as u32);
         let len = unsent.min(most);
@@ -185,7 +189,7 @@ impl Tcb {
 
     /// Bytes in the network; without SACK every duplicate acknowledgment tells of one segment less.
     pub(crate) fn in_flight_estimate(&self) -> u32 {
-        let left = if self.sack { 0 } else { self.recovery.dup_acks * u32::from(self.mss) };
+        let left = if self.sack { 0 } else { self.recovery.dup_acks.saturating_mul(u32::from(self.mss)) };
         self.rtx.in_flight().saturating_sub(left)
     }
 
@@ -201,7 +205,10 @@ impl Tcb {
         if !self.owed.ack {
             return None;
         }
-        Some(self.segment(now, self.snd.nxt, TcpFlags::ACK, SkBuff::new()))
+        let more = self.owed.duplicates.saturating_sub(1);
+        let ack = self.segment(now, self.snd.nxt, TcpFlags::ACK, SkBuff::new());
+        (self.owed.ack, self.owed.duplicates) = (more > 0, more);
+        Some(ack)
     }
 
     pub(crate) fn arm_retransmit(&mut self, now: Instant) {

@@ -26,6 +26,8 @@ pub(crate) struct ReceiveBuffer {
     /// Sorted, not overlapping, not touching `rcv.nxt`.
     ooo: VecDeque<Early>,
     ooo_bytes: usize,
+    /// Fragments in `ooo`: tiny ones cost more than their bytes.
+    ooo_frags: usize,
     /// Runs that changed last come first in SACK blocks (RFC 2018, 4).
     recent: ArrayVec<SeqNum, 4>,
 }
@@ -37,6 +39,7 @@ impl ReceiveBuffer {
             readable: 0,
             ooo: VecDeque::new(),
             ooo_bytes: 0,
+            ooo_frags: 0,
             recent: ArrayVec::new(),
         }
     }
@@ -53,12 +56,16 @@ impl ReceiveBuffer {
 
     /// Memory held, overhead counted.
     pub(crate) fn held(&self) -> usize {
-        self.readable + self.ooo_bytes + (self.ready.len() + self.ooo.len()) * OVERHEAD
+        self.readable + self.ooo_bytes + (self.ready.len() + self.ooo_frags) * OVERHEAD
     }
 
     /// Queues payload that begins at `rcv.nxt`.
     pub(crate) fn push(&mut self, payload: SkBuff) {
-        for frag in into_frags(payload) {
+        let mut payload = payload;
+        if payload.headlen() > 0 {
+            self.push_frag(Frag::copied_from(payload.head()));
+        }
+        for frag in payload.take_frags() {
             self.push_frag(frag);
         }
     }
@@ -103,17 +110,19 @@ impl ReceiveBuffer {
                 break;
             }
             self.ooo_bytes -= e.end.since(e.seq) as usize;
+            self.ooo_frags -= e.frags.len();
             self.ooo.remove(n);
         }
         n = self.ooo.partition_point(|e| e.seq.before(seq));
         self.ooo_bytes += end.since(seq) as usize;
         let mut run = Early { seq, end, frags: into_frags(payload) };
+        self.ooo_frags += run.frags.len();
         // Join with the neighbours it touches, so that SACK blocks are as long as can be.
-        if self.ooo.get(n).is_some_and(|e| e.seq == run.end) {
-            if let Some(next) = self.ooo.remove(n) {
-                run.end = next.end;
-                run.frags.extend(next.frags);
-            }
+        if self.ooo.get(n).is_some_and(|e| e.seq == run.end)
+            && let Some(next) = self.ooo.remove(n)
+        {
+            run.end = next.end;
+            run.frags.extend(next.frags);
         }
         match n.checked_sub(1).and_then(|p| self.ooo.get_mut(p)).filter(|e| e.end == run.seq) {
             Some(previous) => {
@@ -147,6 +156,7 @@ impl ReceiveBuffer {
             }
             let Some(run) = self.ooo.pop_front() else { break };
             self.ooo_bytes -= run.end.since(run.seq) as usize;
+            self.ooo_frags -= run.frags.len();
             self.recent.retain(|s| *s != run.seq);
             if run.end.before_eq(nxt) {
                 continue;
@@ -179,11 +189,19 @@ impl ReceiveBuffer {
         blocks
     }
 
-    /// Drops the out-of-order queue, to free memory. The peer sends it again (RFC 2018, 8, allows that).
-    pub(crate) fn prune(&mut self) {
-        self.ooo.clear();
-        self.ooo_bytes = 0;
-        self.recent.clear();
+    /// Makes room for `len` bytes at `seq` within `limit`, at the cost of what lies further out: the peer
+    /// sends that again (RFC 2018, 8, allows it). False if there is none to be made.
+    pub(crate) fn make_room(&mut self, seq: SeqNum, len: usize, limit: usize) -> bool {
+        while self.held() + len + OVERHEAD > limit {
+            if !self.ooo.back().is_some_and(|e| e.seq.after(seq)) {
+                return false;
+            }
+            let Some(last) = self.ooo.pop_back() else { return false };
+            self.ooo_bytes -= last.end.since(last.seq) as usize;
+            self.ooo_frags -= last.frags.len();
+            self.recent.retain(|s| *s != last.seq);
+        }
+        true
     }
 
     /// Moves up to `max` readable bytes to `out`; how many.

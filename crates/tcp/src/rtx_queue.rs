@@ -176,6 +176,11 @@ impl RtxQueue {
         marked
     }
 
+    /// Whether the first run is taken for lost already, sent again or not.
+    pub(crate) fn front_is_lost(&self) -> bool {
+        self.queue.front().is_some_and(|s| s.lost)
+    }
+
     /// Marks the first `mss` bytes as lost (three duplicate acknowledgments, or a partial one, without
     /// SACK).
     pub(crate) fn mark_front_lost(&mut self, mss: u32) {

@@ -81,13 +81,18 @@ impl Tcb {
 
     /// First: is it in the window, and no old duplicate? What lies outside is cut off.
     fn check_sequence(&mut self, a: &mut Arrival<'_>) -> Step {
+        if self.state == State::SynReceived && a.seg.is(TcpFlags::SYN) && a.seg.header.seq == self.rcv.irs {
+            self.same_syn_again(a)?;
+        }
+        if self.state == State::TimeWait && self.may_be_reused(&a.seg) {
+            a.outcome |= Outcome::REUSE | Outcome::CLOSED;
+            self.end(None, a.released);
+            return ControlFlow::Break(());
+        }
         let seq = a.seg.header.seq;
         let end = seq + a.seg.len();
         if self.is_old_duplicate(a) || !self.is_acceptable(seq, end) {
-            if self.state == State::TimeWait && self.may_be_reused(&a.seg) {
-                a.outcome |= Outcome::REUSE | Outcome::CLOSED;
-                self.end(None, a.released);
-            } else if !a.seg.is(TcpFlags::RST) {
+            if !a.seg.is(TcpFlags::RST) {
                 //= rfc9293#section-3.10.7.4
                 //# If an incoming segment is not acceptable, an acknowledgment should be sent in reply
                 self.owe_ack_for_unacceptable(a, end);
@@ -103,8 +108,26 @@ impl Tcb {
                 (ts.recent, ts.recent_at) = (theirs.val, a.now);
             }
         }
-        self.trim(&mut a.seg);
+        if self.trim(&mut a.seg) {
+            // A probe of a closed window, or a peer that does not keep to it: it must learn where we are.
+            self.owed.ack = true;
+        }
         ControlFlow::Continue(())
+    }
+
+    /// The SYN that we have answered: the answer was lost, or both sides called at once and this is the
+    /// other's SYN-ACK. Strictly it lies before the window.
+    fn same_syn_again(&mut self, a: &mut Arrival<'_>) -> Step {
+        if a.seg.is(TcpFlags::ACK) {
+            a.seg.header.flags.remove(TcpFlags::SYN);
+            a.seg.header.seq += 1;
+            self.owed.ack = true;
+            return ControlFlow::Continue(());
+        }
+        if let Some(h) = &mut self.handshake {
+            h.send = true;
+        }
+        ControlFlow::Break(())
     }
 
     /// PAWS (RFC 7323, 5).
@@ -133,7 +156,7 @@ impl Tcb {
             (Some(ts), Some(theirs)) => theirs.val.wrapping_sub(ts.recent) as i32 > 0,
             _ => seg.header.seq.after(self.rcv.nxt),
         };
-        seg.is(TcpFlags::SYN) && !seg.is(TcpFlags::ACK | TcpFlags::RST) && newer
+        seg.is(TcpFlags::SYN) && !seg.header.flags.intersects(TcpFlags::ACK | TcpFlags::RST) && newer
     }
 
     fn owe_ack_for_unacceptable(&mut self, a: &mut Arrival<'_>, end: SeqNum) {
@@ -147,15 +170,11 @@ impl Tcb {
         } else {
             self.challenge(a.now);
         }
-        // It may still acknowledge something, and open the window (RFC 9293: "send in reply, and ... drop");
-        // Linux heeds the acknowledgment of an old segment too, which keeps probes from stalling.
-        if a.seg.is(TcpFlags::ACK) && self.state.is_synchronized() && a.seg.header.ack.after(self.snd.una) {
-            let _ = self.acknowledge(a);
-        }
     }
 
-    /// Cuts off what lies outside of the window. SYN before the window goes with its sequence number.
-    fn trim(&mut self, seg: &mut SegmentIn) {
+    /// Cuts off what lies outside of the window; whether it ran over the right edge. SYN before the window
+    /// goes with its sequence number.
+    fn trim(&self, seg: &mut SegmentIn) -> bool {
         let old = self.rcv.nxt.since(seg.header.seq);
         if old > 0 {
             let syn = u32::from(seg.is(TcpFlags::SYN));
@@ -167,7 +186,9 @@ impl Tcb {
         if seg.payload.len() > room {
             seg.payload.trim(room);
             seg.header.flags.remove(TcpFlags::FIN);
+            return true;
         }
+        false
     }
 
     /// Second: RST counts only at exactly `rcv.nxt` (RFC 5961, 3.2).
@@ -200,12 +221,6 @@ impl Tcb {
     fn check_syn(&mut self, a: &mut Arrival<'_>) -> Step {
         if !a.seg.is(TcpFlags::SYN) {
             return ControlFlow::Continue(());
-        }
-        if self.state == State::SynReceived && a.seg.header.seq == self.rcv.irs {
-            if let Some(h) = &mut self.handshake {
-                h.send = true;
-            }
-            return ControlFlow::Break(());
         }
         self.challenge(a.now);
         ControlFlow::Break(())
@@ -244,7 +259,6 @@ impl Tcb {
     fn acknowledge(&mut self, a: &mut Arrival<'_>) -> Step {
         let ack = a.seg.header.ack;
         let before = self.snd.una;
-        let cwnd_used = self.in_flight_estimate() + u32::from(self.mss) >= self.cc.cwnd();
         let sacked = self.read_sack_blocks(a);
         let window_changed = self.update_send_window(a);
         if ack.after(before) {
@@ -253,10 +267,10 @@ impl Tcb {
             self.out.ack(ack, a.released);
             let sample = self.rtx.ack(ack).sample;
             self.measure(a, sample);
-            self.after_progress(a.now, acked, cwnd_used);
+            self.after_progress(a.now, acked);
             a.outcome |= Outcome::WRITABLE;
         } else if self.is_duplicate_ack(a, window_changed) || sacked {
-            self.recovery.dup_acks += 1;
+            self.recovery.dup_acks = self.recovery.dup_acks.saturating_add(1);
         }
         self.detect_loss(a.now);
         ControlFlow::Continue(())
@@ -277,7 +291,7 @@ impl Tcb {
     }
 
     /// `snd.una` has moved.
-    fn after_progress(&mut self, now: Instant, acked: u32, cwnd_used: bool) {
+    fn after_progress(&mut self, now: Instant, acked: u32) {
         self.progress_at = now;
         self.recovery.timeouts = 0;
         let mss = u32::from(self.mss);
@@ -287,7 +301,7 @@ impl Tcb {
                 self.recovery.dup_acks = 0;
             }
             // A partial acknowledgment without SACK: the next hole is at the front (RFC 6582, 3.2).
-            Some(_) if !self.sack => {
+            Some(_) if !self.sack && !self.rtx.front_is_lost() => {
                 self.recovery.dup_acks = self.recovery.dup_acks.saturating_sub(acked / mss.max(1));
                 self.rtx.mark_front_lost(mss);
             }
@@ -297,7 +311,7 @@ impl Tcb {
             }
         }
         let slow_start = self.cc.cwnd() < self.cc.ssthresh();
-        if cwnd_used && (self.recovery.point.is_none() || (slow_start && self.recovery.timeouts == 0)) {
+        if self.recovery.cwnd_limited && (self.recovery.point.is_none() || slow_start) {
             let srtt = self.rto.srtt().unwrap_or_default();
             self.cc.on_ack(AckEvent { now, acked, srtt, mss });
         }
@@ -402,6 +416,10 @@ impl Tcb {
     /// Seventh: the data.
     fn process_text(&mut self, a: &mut Arrival<'_>) -> Step {
         let len = a.seg.payload.len() as u32;
+        if a.seg.is(TcpFlags::FIN) && self.state.can_receive() {
+            self.rcv.fin = Some(a.seg.header.seq + len);
+            self.owed.ack = true;
+        }
         if len == 0 {
             return ControlFlow::Continue(());
         }
@@ -423,17 +441,13 @@ impl Tcb {
         if seq == self.rcv.nxt {
             self.receive_in_order(a, seq, payload);
         } else {
-            if self.input.held() + payload.len() > 2 * self.rcvbuf {
-                self.input.prune();
+            if self.input.make_room(seq, payload.len(), 2 * self.rcvbuf) {
+                self.input.insert_early(seq, payload);
             }
-            self.input.insert_early(seq, payload);
             //= rfc5681#section-4.2
             //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives.
             self.owed.ack = true;
-            if a.seg.is(TcpFlags::FIN) {
-                // The FIN comes again when the hole is filled; keeping it would need a mark in the queue.
-                a.seg.header.flags.remove(TcpFlags::FIN);
-            }
+            self.owed.duplicates = self.owed.duplicates.saturating_add(u8::from(!self.sack));
         }
         ControlFlow::Continue(())
     }
@@ -466,7 +480,7 @@ impl Tcb {
 
     /// Eighth: the FIN, once everything before it is here.
     fn check_fin(&mut self, a: &mut Arrival<'_>) -> Step {
-        if !a.seg.is(TcpFlags::FIN) || !self.state.can_receive() || self.input.has_holes() {
+        if self.rcv.fin != Some(self.rcv.nxt) || !self.state.can_receive() {
             return ControlFlow::Continue(());
         }
         self.rcv.nxt += 1;
@@ -523,6 +537,8 @@ impl Tcb {
         }
         let syn = a.seg.header.clone();
         self.learn_from_syn(&syn, a.now);
+        // What our SYN advertised.
+        self.rcv.edge = self.rcv.nxt + self.rcvbuf.min(0xffff) as u32;
         if good_ack {
             self.snd.una = syn.ack;
             self.establish(a.now);

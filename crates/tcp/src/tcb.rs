@@ -56,6 +56,8 @@ pub(crate) struct Rcv {
     pub(crate) shift: u8,
     /// Urgent pointer, while it lies ahead.
     pub(crate) up: Option<SeqNum>,
+    /// Where the peer's FIN lies, once it came, early or not.
+    pub(crate) fin: Option<SeqNum>,
     /// Largest segment seen: what "a full segment" means for delayed acknowledgments.
     pub(crate) mss: u32,
 }
@@ -93,6 +95,9 @@ pub(crate) struct Handshake {
 pub(crate) struct Owed {
     /// An acknowledgment now.
     pub(crate) ack: bool,
+    /// So many of them without SACK: the peer counts duplicates, also when several early segments arrive
+    /// before we may answer.
+    pub(crate) duplicates: u8,
     /// A window or keepalive probe.
     pub(crate) probe: bool,
     /// A reset, with this sequence number.
@@ -107,6 +112,8 @@ pub(crate) struct Recovery {
     pub(crate) dup_acks: u32,
     /// Recovery ends when this is acknowledged.
     pub(crate) point: Option<SeqNum>,
+    /// The last look at the queue found more to send than the congestion window takes.
+    pub(crate) cwnd_limited: bool,
     /// Timeouts in a row.
     pub(crate) timeouts: u8,
     /// Packets sent again since the beginning.
@@ -200,6 +207,7 @@ impl Tcb {
                 irs: SeqNum(0),
                 shift: if cfg.window_scaling { cfg.window_shift() } else { 0 },
                 up: None,
+                fin: None,
                 mss: u32::from(cfg.mss.min(536)),
             },
             handshake: Some(Box::new(Handshake { send: true, attempts: 0, passive: false, sent_at: now })),
@@ -274,7 +282,8 @@ impl Tcb {
 
     fn update_mss(&mut self) {
         let options = if self.ts.is_some() { TIMESTAMP_LEN } else { 0 };
-        self.mss = self.peer_mss.min(self.cfg.mss).saturating_sub(options).max(32);
+        let most = u16::try_from(self.cfg.gso_max).unwrap_or(u16::MAX);
+        self.mss = self.peer_mss.min(self.cfg.mss).saturating_sub(options).min(most).max(32);
     }
 
     /// The handshake is over.
@@ -284,6 +293,7 @@ impl Tcb {
         }
         self.state = self.state.on(Event::Handshake);
         self.timers.clear(Timer::Retransmit);
+        self.recovery.timeouts = 0;
         self.progress_at = now;
         self.last_heard = now;
         self.tuning.since = now;
@@ -329,7 +339,8 @@ impl Tcb {
 
     /// Bytes sent or not that the peer has not acknowledged.
     pub fn queued(&self) -> usize {
-        self.out.len() + usize::from(self.fin_queued && !self.fin_acked())
+        let fin = self.fin_queued && !self.fin_acked() && self.state != State::Closed;
+        self.out.len() + usize::from(fin)
     }
 
     /// Bytes that can be read.

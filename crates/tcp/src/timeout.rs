@@ -37,16 +37,17 @@ impl Tcb {
     fn retransmit_timeout(&mut self, now: Instant, released: &mut Released) -> Outcome {
         self.rto.back_off();
         if let Some(h) = &mut self.handshake {
-            if h.attempts > self.cfg.syn_retries {
+            h.send = true;
+            self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
+            if self.recovery.timeouts > self.cfg.syn_retries {
                 return self.give_up(released);
             }
-            h.send = true;
             return Outcome::empty();
         }
         if self.rtx.is_empty() {
             return Outcome::empty();
         }
-        self.recovery.timeouts += 1;
+        self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
         if self.recovery.timeouts > self.cfg.retries || self.too_long_without_progress(now) {
             return self.give_up(released);
         }
