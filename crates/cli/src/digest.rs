@@ -1,4 +1,4 @@
-//! The SHA-256 of a stream, on a thread of its own so that hashing does not slow the transfer's thread.
+//! The SHA-256 of a stream, to be compared with `sha256sum`.
 
 use sha2::{Digest, Sha256};
 
@@ -16,16 +16,4 @@ impl Hasher {
     pub fn finish(self) -> String {
         self.0.finalize().iter().map(|b| format!("{b:02x}")).collect()
     }
-}
-
-/// The hash of `data` repeated until `total` bytes.
-pub fn of_repeated(data: &[u8], total: u64) -> String {
-    let mut hasher = Hasher::default();
-    let mut left = total;
-    while left > 0 {
-        let n = left.min(data.len() as u64) as usize;
-        hasher.update(&data[..n]);
-        left -= n as u64;
-    }
-    hasher.finish()
 }

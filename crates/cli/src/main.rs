@@ -2,10 +2,13 @@
 //!
 //! One file per command. Each takes its parsed options and returns an error that says what to do.
 
+#![allow(unreachable_pub, reason = "a binary: nothing is public, and pub reads better than pub(crate)")]
+
 mod bench;
 mod cputime;
 mod demo;
 mod digest;
+mod peer;
 mod recv;
 mod report;
 mod send;

@@ -10,7 +10,7 @@
 //! # fn main() -> std::io::Result<()> {
 //! // Two stacks on one in-process link. With a TAP it would be one stack and the rest of the world.
 //! let (left, right, engine) = link::pair(link::LinkConfig::default());
-//! let engine = engine.spawn("nic");
+//! let engine = engine.spawn("nic")?;
 //! let a = Stack::builder().device(left, &[("10.0.0.1".parse().unwrap(), 24)]).build()?;
 //! let b = Stack::builder().device(right, &[("10.0.0.2".parse().unwrap(), 24)]).build()?;
 //! a.spawn()?;
@@ -59,7 +59,7 @@ mod listener;
 mod raw;
 mod stream;
 
-pub use dev::{impair, link, netns, reflector, tap};
+pub use dev::{bare, impair, link, mem, netns, reflector, tap};
 pub use listener::TcpListener;
 pub use stack::netdev::{Device, DeviceInfo, DropReason, Features, LinkKind};
 pub use stack::skb::{Change, Completion, Lent, Reason};

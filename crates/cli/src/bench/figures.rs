@@ -106,7 +106,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The bare loop on the TAP.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Limit {
     /// Throughput of each run in Gbit/s.
     pub gbps: Vec<f64>,

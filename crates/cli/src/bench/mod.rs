@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Error;
-use figures::{Cell, Mode, Results, Sample};
+use figures::{Cell, Limit, Mode, Results, Sample};
 use source::{Source, Temperature};
 use target::Target;
 
@@ -47,6 +47,9 @@ pub struct Options {
     /// ceiling for any stack.
     #[arg(long)]
     limit: bool,
+    /// With `--device tap`: let the kernel receive through NAPI and GRO (`IFF_NAPI`).
+    #[arg(long)]
+    napi: bool,
     /// Leave out the search for the smallest size at which lending is cheaper.
     #[arg(long)]
     no_crossover: bool,
@@ -58,7 +61,8 @@ pub struct Options {
     svg: Option<PathBuf>,
 }
 
-fn parse_size(s: &str) -> Result<usize, String> {
+/// Bytes from `64`, `4K`, `1M` or `2G`; at least 64.
+pub fn parse_size(s: &str) -> Result<usize, String> {
     let (digits, shift) = match s.trim().to_ascii_uppercase() {
         s if s.ends_with('K') => (s.trim_end_matches('K').to_owned(), 10),
         s if s.ends_with('M') => (s.trim_end_matches('M').to_owned(), 20),
@@ -78,10 +82,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.limit && options.device != DeviceKind::Tap {
         return Err("--limit is the ceiling of a TAP: add --device tap".into());
     }
-    let mut target = Target::new(options.device)?;
+    if options.napi && options.device != DeviceKind::Tap {
+        return Err("--napi is a mode of the TAP: add --device tap".into());
+    }
+    let mut target = Target::new(options.device, options.napi)?;
     let temperatures = [Temperature::Warm, Temperature::Cold];
     let bar = bar(temperatures.len() * options.sizes.len() * 2 * options.runs as usize);
     let mut results = Results::new(options.device);
+    results.limit = options.limit.then(Limit::default);
     for temperature in temperatures {
         for size in &options.sizes {
             let source = Source::new(*size, temperature)?;
@@ -93,14 +101,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
                     cell.add(mode, measure(&mut target, &source, mode, options.bytes as u64)?);
                     bar.inc(1);
                 }
+                if let Some(limit) = &mut results.limit {
+                    target.add_bare_run(limit, options.bytes as u64)?;
+                }
             }
             results.cells.push(cell);
         }
     }
     bar.finish_and_clear();
-    if options.limit {
-        results.limit = Some(target.bare_limit(options.bytes as u64, options.runs)?);
-    }
     if !options.no_crossover {
         results.crossover = crossover::find(&mut target)?;
     }
