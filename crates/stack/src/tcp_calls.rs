@@ -198,7 +198,7 @@ impl TcpSocket {
             }
             let frag = Frag::from_lent(&self.errors, call, self.shared.config.check_lent)?;
             let id = frag.ubuf().map_or(0, |u| u.id());
-            self.count_lent(frag.len());
+            self.count_lent(1, frag.len());
             let tcb = sendable(core)?;
             tcb.append(frag);
             tcb.push();
@@ -225,6 +225,7 @@ impl TcpSocket {
                 return Err(Error::WouldBlock);
             }
             let take = room.min(total);
+            let begins = u64::from(call.is_none());
             let ubuf = match call {
                 Some(ubuf) => ubuf.clone(),
                 None => {
@@ -247,13 +248,13 @@ impl TcpSocket {
                 }
             }
             tcb.push();
-            self.count_lent(take);
+            self.count_lent(begins, take);
             Ok(take)
         })
     }
 
-    fn count_lent(&self, bytes: usize) {
-        Counters::add(&self.shared.counters.lent_calls, 1);
+    fn count_lent(&self, calls: u64, bytes: usize) {
+        Counters::add(&self.shared.counters.lent_calls, calls);
         Counters::add(&self.shared.counters.lent_bytes, bytes as u64);
     }
 
