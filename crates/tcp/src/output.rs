@@ -153,7 +153,7 @@ impl Tcb {
             let len = if tail > 0 && len == unsent && self.tail_may_leave() { len } else { whole };
             // A window that opens in small steps is left to open: large packets cost less (TSO deferral).
             let largest = self.cfg.gso_max as u32 / mss * mss;
-            let small = len < unsent && len < largest.min(self.cc.cwnd() / 4);
+            let small = most < unsent && len < largest.min(self.cc.cwnd() / 4);
             return (!(small && !self.rtx.is_empty() && self.recovery.point.is_none())).then_some(len);
         }
         let all = len == unsent && len > 0;
