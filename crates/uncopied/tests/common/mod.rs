@@ -221,3 +221,29 @@ pub fn with_ack(skb: &SkBuff, ack: u32) -> SkBuff {
     new.csum = Csum::Unnecessary;
     new
 }
+
+/// A buffer that counts when it is given back.
+pub struct Owned {
+    bytes: Vec<u8>,
+    back: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Owned {
+    /// A buffer to lend, and the count of buffers given back through it.
+    pub fn new(bytes: Vec<u8>) -> (uncopied::Lent, Arc<std::sync::atomic::AtomicUsize>) {
+        let back = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        (uncopied::Lent::from_owner(Owned { bytes, back: back.clone() }), back)
+    }
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.back.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
