@@ -131,6 +131,8 @@ struct Inner {
     queue: VecDeque<Notification>,
     /// Calls begun whose notification is neither read nor merged: each holds option memory.
     charged: usize,
+    /// Calls begun and not complete.
+    outstanding: usize,
     next_id: u32,
     /// The socket is closed: nobody can read any more.
     dead: bool,
@@ -141,8 +143,6 @@ pub struct ErrorQueue {
     inner: Mutex<Inner>,
     /// Length of the queue, readable without the lock: the `POLLERR` test.
     pending: AtomicUsize,
-    /// Calls begun and not complete.
-    outstanding: AtomicUsize,
     optmem_max: usize,
     memlock: Arc<MemLock>,
     notify: Box<dyn Notify>,
@@ -160,7 +160,6 @@ impl ErrorQueue {
         Arc::new(Self {
             inner: Mutex::default(),
             pending: AtomicUsize::new(0),
-            outstanding: AtomicUsize::new(0),
             optmem_max,
             memlock,
             notify,
@@ -171,7 +170,9 @@ impl ErrorQueue {
     /// will need. Call it when bytes are certain to be queued: there is no taking back a number.
     ///
     /// `keep` is the buffer when it is lent by value; a borrowed buffer is kept by its caller.
-    pub fn begin(self: &Arc<Self>, bytes: u64, keep: Option<Bytes>) -> Result<UbufInfo, LendError> {
+    ///
+    /// On error `keep` stays where it is.
+    pub fn begin(self: &Arc<Self>, bytes: u64, keep: &mut Option<Bytes>) -> Result<UbufInfo, LendError> {
         if !self.memlock.charge(bytes) {
             return Err(LendError::MemLock);
         }
@@ -182,13 +183,13 @@ impl ErrorQueue {
             return Err(LendError::OptMem);
         }
         inner.charged += 1;
+        inner.outstanding += 1;
         let room = inner.charged - inner.queue.len();
         inner.queue.reserve(room);
         let id = inner.next_id;
         inner.next_id = id.wrapping_add(1);
         drop(inner);
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
-        Ok(UbufInfo::new(id, bytes, self.clone(), keep))
+        Ok(UbufInfo::new(id, bytes, self.clone(), keep.take()))
     }
 
     /// Whether a notification waits to be read (`POLLERR`).
@@ -198,7 +199,7 @@ impl ErrorQueue {
 
     /// Calls begun and not yet complete.
     pub fn outstanding(&self) -> usize {
-        self.outstanding.load(Ordering::Acquire)
+        self.inner.lock().outstanding
     }
 
     /// Takes the oldest range; `None` (`EAGAIN`) when there is none.
@@ -236,7 +237,7 @@ impl ErrorQueue {
         self.notify.call_completed(Reason::from_number(n.reason));
         {
             let mut inner = self.inner.lock();
-            self.outstanding.fetch_sub(1, Ordering::Release);
+            inner.outstanding -= 1;
             if inner.dead {
                 return;
             }

@@ -39,11 +39,16 @@ impl Frag {
         Frag { span: Span::of(&bytes), owner: Owner::Bytes(bytes) }
     }
 
-    /// Lends `bytes` by value for one call on `queue`'s socket. With `check` their contents are remembered
-    /// and compared at completion (they cannot change, unless they are a mapping of a file that does).
-    pub fn from_lent(queue: &Arc<ErrorQueue>, bytes: Bytes, check: bool) -> Result<Frag, LendError> {
-        let span = Span::of(&bytes);
-        let mut call = queue.begin(span.len() as u64, Some(bytes))?;
+    /// Lends `buffer` by value for one call on `queue`'s socket; on error it stays where it is. With `check`
+    /// its contents are remembered and compared at completion (they cannot change, unless they are a mapping
+    /// of a file that does).
+    pub fn from_lent(
+        queue: &Arc<ErrorQueue>,
+        buffer: &mut Option<Bytes>,
+        check: bool,
+    ) -> Result<Frag, LendError> {
+        let span = Span::of(buffer.as_deref().unwrap_or(&[]));
+        let mut call = queue.begin(span.len() as u64, buffer)?;
         if check {
             call.remember(&[span]);
         }

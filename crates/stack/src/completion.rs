@@ -18,7 +18,7 @@ use crate::timers;
 
 /// What handling events under a socket's lock leaves to be done after it is released.
 pub(crate) struct Effects {
-    pub(crate) now: Instant,
+    clock: When,
     /// Acknowledged and purged fragments; dropping them completes calls.
     pub(crate) released: Released,
     /// Readiness that came on.
@@ -26,9 +26,31 @@ pub(crate) struct Effects {
     outcome: Outcome,
 }
 
+/// The time of what is being handled.
+enum When {
+    /// Told, or looked up.
+    At(Instant),
+    /// To be looked up if it matters: most sends into a full window need no time.
+    Lazy,
+}
+
 impl Effects {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { now, released: scratch::take(), wake: Ready::empty(), outcome: Outcome::empty() }
+        Self::with(When::At(now))
+    }
+
+    fn with(clock: When) -> Self {
+        Self { clock, released: scratch::take(), wake: Ready::empty(), outcome: Outcome::empty() }
+    }
+
+    /// The time: the same one until the socket is let go.
+    pub(crate) fn now(&mut self, shared: &Shared) -> Instant {
+        let now = match self.clock {
+            When::At(now) => return now,
+            When::Lazy => shared.now(),
+        };
+        self.clock = When::At(now);
+        now
     }
 
     /// Collects what an event did.
@@ -43,13 +65,9 @@ impl Effects {
 }
 
 /// Runs `f` in process context, with the socket's lock held.
-pub(crate) fn with_lock<R>(
-    socket: &Arc<TcpSocket>,
-    now: Instant,
-    f: impl FnOnce(&mut Core, &mut Effects) -> R,
-) -> R {
+pub(crate) fn with_lock<R>(socket: &Arc<TcpSocket>, f: impl FnOnce(&mut Core, &mut Effects) -> R) -> R {
     let mut core = socket.lock.lock();
-    let mut fx = Effects::new(now);
+    let mut fx = Effects::with(When::Lazy);
     let r = f(&mut core, &mut fx);
     release_sock(socket, core, fx);
     r
@@ -63,7 +81,7 @@ pub(crate) fn release_sock<'a>(socket: &'a Arc<TcpSocket>, mut core: Guard<'a, C
         while let Some(event) = socket.lock.next_event() {
             ingress::handle(socket, &mut core, event, &mut fx);
         }
-        egress::push(shared, socket, &mut core, fx.now);
+        egress::push(shared, socket, &mut core, &mut fx);
         timers::arm(shared, socket, &mut core);
         socket.settle(&mut core, fx.outcome);
         fx.wake |= socket.ready.set(core.level());

@@ -13,6 +13,7 @@ use skb::{Csum, GsoKind, Reason, SkBuff};
 use tcp::Tcb;
 use time::Instant;
 
+use crate::completion::Effects;
 use crate::shared::{Outgoing, Shared};
 use crate::stats::Counters;
 use crate::tcp_socket::{Core, Role, TcpSocket};
@@ -22,11 +23,12 @@ const IPPROTO_TCP: u8 = 6;
 const TCP_CHECKSUM: u16 = 16;
 
 /// Sends what the connection may send now.
-pub(crate) fn push(shared: &Shared, socket: &Arc<TcpSocket>, core: &mut Core, now: Instant) {
+pub(crate) fn push(shared: &Shared, socket: &Arc<TcpSocket>, core: &mut Core, fx: &mut Effects) {
     let Core { role: Role::Open(tcb), dst, .. } = core else { return };
     if !tcb.wants_to_send() {
         return;
     }
+    let now = fx.now(shared);
     // 1. Where to. Cached in the socket until the network says otherwise.
     refresh_destination(shared, tcb, dst, core.flow.map(|f| (f.local.ip(), f.remote.ip())), now);
     let device = dst.as_ref().and_then(|d| shared.interface(d.ifindex));
@@ -158,8 +160,8 @@ fn to_device(shared: &Shared, (ifindex, packet): Outgoing) {
         to_ourselves(shared, packet);
         return;
     };
-    Counters::add(&shared.counters.tx_packets, 1);
-    Counters::add(&shared.counters.tx_bytes, (packet.len() - usize::from(packet.mac_len)) as u64);
+    Counters::add(&shared.counters.tx.tx_packets, 1);
+    Counters::add(&shared.counters.tx.tx_bytes, (packet.len() - usize::from(packet.mac_len)) as u64);
     if let Err(reason) = device.xmit(packet) {
         // Counted by the interface; `Stack::stats` adds its drops to ours.
         tracing::trace!(reason = reason.as_str(), "packet refused by the interface");

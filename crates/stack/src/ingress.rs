@@ -79,8 +79,8 @@ fn receive(shared: &Arc<Shared>, side: &mut RxSide, n: usize, now: Instant) -> u
 
 /// One packet through the network layer to its transport.
 fn network_input(shared: &Arc<Shared>, side: &mut RxSide, from: IfIndex, packet: SkBuff, now: Instant) {
-    Counters::add(&shared.counters.rx_packets, 1);
-    Counters::add(&shared.counters.rx_bytes, packet.len() as u64);
+    Counters::add(&shared.counters.packet.rx_packets, 1);
+    Counters::add(&shared.counters.packet.rx_bytes, packet.len() as u64);
     match shared.with_inet(|inet| inet.input(now, from, packet, &mut side.tx)) {
         InputVerdict::Deliver(d) if d.proto == IPPROTO_TCP => tcp_input(shared, d, now),
         InputVerdict::Deliver(d) => {
@@ -168,12 +168,12 @@ fn listener_input(
         }
         ListenVerdict::Spawn(tcb) => {
             if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
-                completion::with_lock(&child, now, |_, _| {});
+                completion::with_lock(&child, |_, _| {});
             }
         }
         ListenVerdict::Established(tcb) => {
             if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
-                completion::with_lock(&child, now, |_, fx| fx.connected());
+                completion::with_lock(&child, |_, fx| fx.connected());
                 deliver(&child, Event::Segment(segment), now);
             }
         }
@@ -197,7 +197,7 @@ fn expire(shared: &Arc<Shared>, side: &mut RxSide, now: Instant) -> usize {
     let fired = shared.timers.lock().expire(now);
     let n = fired.len();
     for socket in fired.iter().filter_map(std::sync::Weak::upgrade) {
-        Counters::add(&shared.counters.timers, 1);
+        Counters::add(&shared.counters.packet.timers, 1);
         deliver(&socket, Event::Timer, now);
     }
     shared.timers.lock().reuse(fired);
@@ -228,7 +228,7 @@ pub(crate) fn deliver(socket: &Arc<TcpSocket>, event: Event, now: Instant) {
             completion::release_sock(socket, core, fx);
         }
         Delivery::Run(core) => completion::release_sock(socket, core, Effects::new(now)),
-        Delivery::Queued => Counters::add(&socket.shared.counters.backlogged, 1),
+        Delivery::Queued => Counters::add(&socket.shared.counters.packet.backlogged, 1),
         Delivery::Full(_) => socket.shared.counters.drop_packet(DropReason::BacklogFull),
     }
 }
@@ -238,19 +238,19 @@ pub(crate) fn handle(socket: &Arc<TcpSocket>, core: &mut Core, event: Event, fx:
     let Role::Open(tcb) = &mut core.role else {
         // The connection went while the segment was in the backlog.
         if let (Event::Segment(segment), Some(flow)) = (event, core.flow) {
-            refuse(&socket.shared, flow, &segment, fx.now);
+            refuse(&socket.shared, flow, &segment, fx.now(&socket.shared));
         }
         return;
     };
     match event {
         Event::Segment(segment) => {
-            let outcome = tcb.segment_arrives(fx.now, segment, &mut fx.released);
+            let outcome = tcb.segment_arrives(fx.now(&socket.shared), segment, &mut fx.released);
             fx.note(socket, outcome);
         }
         Event::Timer => {
             core.timer = None;
-            if tcb.next_timeout().is_some_and(|t| t <= fx.now) {
-                let outcome = tcb.on_timeout(fx.now, &mut fx.released);
+            if tcb.next_timeout().is_some_and(|t| t <= fx.now(&socket.shared)) {
+                let outcome = tcb.on_timeout(fx.now(&socket.shared), &mut fx.released);
                 fx.note(socket, outcome);
             }
         }

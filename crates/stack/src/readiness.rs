@@ -62,9 +62,12 @@ impl Readiness {
 
     /// Wakes whoever waits for any of `what`. Call it with no socket lock held.
     pub(crate) fn wake(&self, what: Ready) {
+        if what.is_empty() {
+            return;
+        }
         // Pairs with the fence of a waiter: either it sees the new level, or we see it waiting.
         fence(Ordering::SeqCst);
-        if what.is_empty() || !self.awaited.load(Ordering::Relaxed) {
+        if !self.awaited.load(Ordering::Relaxed) {
             return;
         }
         let mut woken = Vec::new();

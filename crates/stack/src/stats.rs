@@ -2,21 +2,40 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use netdev::{DropCounters, DropReason};
 use skb::{REASONS, Reason};
 
-/// Counters of one stack. Reading them costs the readers, not the packets.
+/// Counters of one stack. Reading them costs the readers, not the packets: what senders count, what the
+/// packet side counts, and what both count lie on cache lines of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) rx_packets: AtomicU64,
-    pub(crate) rx_bytes: AtomicU64,
-    pub(crate) tx_packets: AtomicU64,
-    pub(crate) tx_bytes: AtomicU64,
+    pub(crate) send: CachePadded<SendCounters>,
+    pub(crate) tx: CachePadded<TxCounters>,
+    pub(crate) packet: CachePadded<PacketCounters>,
+}
+
+/// Counted by threads that send.
+#[derive(Debug, Default)]
+pub(crate) struct SendCounters {
     pub(crate) lent_calls: AtomicU64,
     pub(crate) lent_bytes: AtomicU64,
     pub(crate) copied_bytes: AtomicU64,
-    pub(crate) completions: AtomicU64,
     pub(crate) notifications: AtomicU64,
+}
+
+/// Counted by whoever hands packets to a device.
+#[derive(Debug, Default)]
+pub(crate) struct TxCounters {
+    pub(crate) tx_packets: AtomicU64,
+    pub(crate) tx_bytes: AtomicU64,
+}
+
+/// Counted where packets come in and calls complete.
+#[derive(Debug, Default)]
+pub(crate) struct PacketCounters {
+    pub(crate) rx_packets: AtomicU64,
+    pub(crate) rx_bytes: AtomicU64,
     pub(crate) backlogged: AtomicU64,
     pub(crate) timers: AtomicU64,
     pub(crate) changed_buffers: AtomicU64,
@@ -31,14 +50,13 @@ impl Counters {
     }
 
     pub(crate) fn drop_packet(&self, reason: DropReason) {
-        self.drops.count(reason);
+        self.packet.drops.count(reason);
         tracing::trace!(reason = reason.as_str(), "packet dropped");
     }
 
     pub(crate) fn call_completed(&self, reason: Option<Reason>) {
-        Self::add(&self.completions, 1);
         let index = reason.map_or(0, |r| usize::from(r as u8));
-        if let Some(c) = self.calls.get(index) {
+        if let Some(c) = self.packet.calls.get(index) {
             Self::add(c, 1);
         }
     }
@@ -46,25 +64,25 @@ impl Counters {
     pub(crate) fn snapshot(&self) -> Stats {
         let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
         Stats {
-            rx_packets: get(&self.rx_packets),
-            rx_bytes: get(&self.rx_bytes),
-            tx_packets: get(&self.tx_packets),
-            tx_bytes: get(&self.tx_bytes),
-            lent_calls: get(&self.lent_calls),
-            lent_bytes: get(&self.lent_bytes),
-            copied_bytes: get(&self.copied_bytes),
-            completions: get(&self.completions),
-            notifications: get(&self.notifications),
-            backlogged: get(&self.backlogged),
-            timers: get(&self.timers),
-            changed_buffers: get(&self.changed_buffers),
-            calls_not_copied: get(&self.calls[0]),
+            rx_packets: get(&self.packet.rx_packets),
+            rx_bytes: get(&self.packet.rx_bytes),
+            tx_packets: get(&self.tx.tx_packets),
+            tx_bytes: get(&self.tx.tx_bytes),
+            lent_calls: get(&self.send.lent_calls),
+            lent_bytes: get(&self.send.lent_bytes),
+            copied_bytes: get(&self.send.copied_bytes),
+            completions: self.packet.calls.iter().map(get).sum(),
+            notifications: get(&self.send.notifications),
+            backlogged: get(&self.packet.backlogged),
+            timers: get(&self.packet.timers),
+            changed_buffers: get(&self.packet.changed_buffers),
+            calls_not_copied: get(&self.packet.calls[0]),
             calls_by_reason: REASONS
                 .iter()
-                .map(|r| (*r, get(&self.calls[usize::from(*r as u8)])))
+                .map(|r| (*r, get(&self.packet.calls[usize::from(*r as u8)])))
                 .filter(|(_, n)| *n > 0)
                 .collect(),
-            drops: self.drops.snapshot(),
+            drops: self.packet.drops.snapshot(),
         }
     }
 }

@@ -91,7 +91,7 @@ impl TcpSocket {
     pub fn connect(self: &Arc<Self>, remote: SocketAddr) -> Result<(), Error> {
         let remote = canonical(remote);
         let shared = self.shared.clone();
-        completion::with_lock(self, shared.now(), |core, fx| {
+        completion::with_lock(self, |core, fx| {
             match &core.role {
                 Role::Idle => {}
                 Role::Open(tcb) if matches!(tcb.state(), State::SynSent | State::SynReceived) => {
@@ -111,9 +111,10 @@ impl TcpSocket {
             };
             let mut config = core.config.clone();
             config.mss = egress::max_segment(route.mtu, remote.is_ipv6());
-            let iss = shared.isn.iss(fx.now, flow.local, flow.remote);
+            let now = fx.now(&shared);
+            let iss = shared.isn.iss(now, flow.local, flow.remote);
             let ts = shared.isn.ts_offset(flow.local, flow.remote);
-            let tcb = Tcb::connect(config, flow.local.port(), flow.remote.port(), iss, ts, fx.now);
+            let tcb = Tcb::connect(config, flow.local.port(), flow.remote.port(), iss, ts, now);
             core.role = Role::Open(Box::new(tcb));
             core.flow = Some(flow);
             core.ended = false;
@@ -139,7 +140,7 @@ impl TcpSocket {
 
     pub(crate) fn send_copied(self: &Arc<Self>, pieces: &[CopyIn<'_>]) -> Result<usize, Error> {
         let total: usize = pieces.iter().map(|p| p.len()).sum();
-        completion::with_lock(self, self.shared.now(), |core, fx| {
+        completion::with_lock(self, |core, fx| {
             let room = sendable(core)?.send_room();
             if room == 0 && total > 0 {
                 return Err(Error::WouldBlock);
@@ -155,13 +156,13 @@ impl TcpSocket {
                     since_push += part;
                     if since_push >= COPY_QUANTUM {
                         since_push = 0;
-                        egress::push(&self.shared, self, core, fx.now);
+                        egress::push(&self.shared, self, core, fx);
                     }
                 }
             }
             let sent = room.min(total);
             sendable(core)?.push();
-            Counters::add(&self.shared.counters.copied_bytes, sent as u64);
+            Counters::add(&self.shared.counters.send.copied_bytes, sent as u64);
             Ok(sent)
         })
     }
@@ -190,13 +191,12 @@ impl TcpSocket {
         if lent.is_empty() {
             return Err((Error::Invalid, lent));
         }
-        let keep = lent.into_bytes();
-        let call = keep.clone();
-        let result = completion::with_lock(self, self.shared.now(), |core, _| {
+        let mut buffer = Some(lent.into_bytes());
+        let result = completion::with_lock(self, |core, _| {
             if sendable(core)?.send_room() == 0 {
                 return Err(Error::WouldBlock);
             }
-            let frag = Frag::from_lent(&self.errors, call, self.shared.config.check_lent)?;
+            let frag = Frag::from_lent(&self.errors, &mut buffer, self.shared.config.check_lent)?;
             let id = frag.ubuf().map_or(0, |u| u.id());
             self.count_lent(1, frag.len());
             let tcb = sendable(core)?;
@@ -204,7 +204,7 @@ impl TcpSocket {
             tcb.push();
             Ok(Ticket { id })
         });
-        result.map_err(|e| (e, Lent::from(keep)))
+        result.map_err(|e| (e, Lent::from(buffer.unwrap_or_default())))
     }
 
     /// `sendmsg` with `MSG_ZEROCOPY` over borrowed memory: lends as much as there is room for. One number
@@ -215,7 +215,7 @@ impl TcpSocket {
         call: &mut Option<Arc<UbufInfo>>,
         skip: usize,
     ) -> Result<usize, Error> {
-        completion::with_lock(self, self.shared.now(), |core, _| {
+        completion::with_lock(self, |core, _| {
             let room = sendable(core)?.send_room();
             let total = io.len().saturating_sub(skip);
             if total == 0 {
@@ -229,7 +229,7 @@ impl TcpSocket {
             let ubuf = match call {
                 Some(ubuf) => ubuf.clone(),
                 None => {
-                    let mut begun = self.errors.begin(io.len() as u64, None)?;
+                    let mut begun = self.errors.begin(io.len() as u64, &mut None)?;
                     if self.shared.config.check_lent {
                         begun.remember(io.spans());
                     }
@@ -254,8 +254,8 @@ impl TcpSocket {
     }
 
     fn count_lent(&self, calls: u64, bytes: usize) {
-        Counters::add(&self.shared.counters.lent_calls, calls);
-        Counters::add(&self.shared.counters.lent_bytes, bytes as u64);
+        Counters::add(&self.shared.counters.send.lent_calls, calls);
+        Counters::add(&self.shared.counters.send.lent_bytes, bytes as u64);
     }
 
     /// Copies received bytes into `buf`; 0 is the end of the stream. The copy runs without the socket's
@@ -279,9 +279,9 @@ impl TcpSocket {
     }
 
     fn take_pieces(self: &Arc<Self>, max: usize, out: &mut Vec<Frag>) -> Result<usize, Error> {
-        completion::with_lock(self, self.shared.now(), |core, fx| {
+        completion::with_lock(self, |core, fx| {
             if let Role::Open(tcb) = &mut core.role {
-                let n = tcb.take(fx.now, max, out);
+                let n = tcb.take(fx.now(&self.shared), max, out);
                 let more = tcb.readable() > 0;
                 if core.ended && !more {
                     core.role = Role::Idle;
@@ -304,7 +304,7 @@ impl TcpSocket {
 
     /// Copies received bytes without taking them (`MSG_PEEK`).
     pub fn peek(self: &Arc<Self>, buf: &mut [u8]) -> Result<usize, Error> {
-        completion::with_lock(self, self.shared.now(), |core, _| match &mut core.role {
+        completion::with_lock(self, |core, _| match &mut core.role {
             Role::Open(tcb) => match tcb.peek(buf) {
                 0 if !buf.is_empty() && !tcb.peer_closed() => Err(Error::WouldBlock),
                 n => Ok(n),
@@ -318,7 +318,7 @@ impl TcpSocket {
     pub fn pop_completion(&self) -> Option<Completion> {
         let c = self.errors.pop();
         if c.is_some() {
-            Counters::add(&self.shared.counters.notifications, 1);
+            Counters::add(&self.shared.counters.send.notifications, 1);
         }
         c
     }
@@ -340,12 +340,12 @@ impl TcpSocket {
 
     /// The pending error, once (`SO_ERROR`).
     pub fn take_error(self: &Arc<Self>) -> Option<Error> {
-        completion::with_lock(self, self.shared.now(), |core, _| core.error.take())
+        completion::with_lock(self, |core, _| core.error.take())
     }
 
     /// Closes one or both directions.
     pub fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result<(), Error> {
-        completion::with_lock(self, self.shared.now(), |core, _| {
+        completion::with_lock(self, |core, _| {
             let Role::Open(tcb) = &mut core.role else { return Err(Error::NotConnected) };
             if how != Shutdown::Read {
                 tcb.shutdown_send();
@@ -360,7 +360,7 @@ impl TcpSocket {
     /// The program is done with the socket. What was sent still goes out; unread data resets the
     /// connection (RFC 2525). Completions are dropped: nobody can read them any more.
     pub fn close(self: &Arc<Self>) {
-        self.end(|tcb, fx| tcb.close(fx.now, &mut fx.released));
+        self.end(|tcb, fx| tcb.close(fx.now(&self.shared), &mut fx.released));
     }
 
     /// Resets the connection and drops everything queued.
@@ -370,7 +370,7 @@ impl TcpSocket {
 
     fn end(self: &Arc<Self>, how: impl FnOnce(&mut Tcb, &mut Effects)) {
         self.errors.close();
-        let waiting = completion::with_lock(self, self.shared.now(), |core, fx| {
+        let waiting = completion::with_lock(self, |core, fx| {
             core.orphan = true;
             match &mut core.role {
                 Role::Open(tcb) => how(tcb, fx),
@@ -392,10 +392,10 @@ impl TcpSocket {
     /// `connect(AF_UNSPEC)`: resets the connection and drops the send queue, which completes its calls;
     /// the completions stay readable, the counter goes on, and the socket can be connected again.
     pub fn purge(self: &Arc<Self>) -> Result<(), Error> {
-        completion::with_lock(self, self.shared.now(), |core, fx| {
+        completion::with_lock(self, |core, fx| {
             let Role::Open(tcb) = &mut core.role else { return Err(Error::NotConnected) };
             tcb.purge(&mut fx.released);
-            egress::push(&self.shared, self, core, fx.now);
+            egress::push(&self.shared, self, core, fx);
             self.forget_connection(core);
             core.role = Role::Idle;
             core.ended = false;
@@ -412,17 +412,17 @@ impl TcpSocket {
 
     /// Changes the parameters of the connection, or of the one to come.
     pub fn configure(self: &Arc<Self>, change: impl Fn(&mut tcp::Config)) {
-        completion::with_lock(self, self.shared.now(), |core, fx| {
+        completion::with_lock(self, |core, fx| {
             change(&mut core.config);
             if let Role::Open(tcb) = &mut core.role {
-                tcb.configure(fx.now, &change);
+                tcb.configure(fx.now(&self.shared), &change);
             }
         });
     }
 
     /// Holds back a last small segment until it is switched off or filled (`TCP_CORK`, `MSG_MORE`).
     pub fn set_more(self: &Arc<Self>, on: bool) {
-        completion::with_lock(self, self.shared.now(), |core, _| {
+        completion::with_lock(self, |core, _| {
             if let Role::Open(tcb) = &mut core.role {
                 tcb.set_more(on);
             }

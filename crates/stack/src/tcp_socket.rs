@@ -200,7 +200,7 @@ impl Notify for Completed {
     }
 
     fn lent_bytes_changed(&self, change: Change) {
-        Counters::add(&self.counters.changed_buffers, 1);
+        Counters::add(&self.counters.packet.changed_buffers, 1);
         tracing::warn!(
             call = change.id,
             offset = change.offset,
@@ -341,7 +341,7 @@ impl TcpSocket {
         }
         match kind {
             IcmpKind::FragmentationNeeded { mtu } | IcmpKind::PacketTooBig { mtu } => {
-                let mtu = self.shared.with_inet(|inet| inet.update_pmtu(fx.now, flow.remote.ip(), mtu));
+                let mtu = self.shared.with_inet(|inet| inet.update_pmtu(fx.now(&self.shared), flow.remote.ip(), mtu));
                 core.dst = None;
                 tcb.set_path_mtu_payload(egress::max_segment(mtu, flow.remote.is_ipv6()));
                 Outcome::empty()

@@ -37,7 +37,7 @@ impl Tcb {
             || self.owed.probe
             || self.handshake.as_ref().is_some_and(|h| h.send)
             || self.rtx.has_lost()
-            || self.out.end().after(self.snd.nxt)
+            || (!self.blocked && self.out.end().after(self.snd.nxt))
             || (self.fin_queued && !self.fin_sent() && self.state.is_synchronized())
     }
 
@@ -99,7 +99,7 @@ impl Tcb {
     /// New data, as much as windows, Nagle and the peer's buffer allow; a FIN behind the last byte.
     fn new_data(&mut self, now: Instant) -> Option<SkBuff> {
         let seq = self.snd.nxt;
-        if self.fin_sent() {
+        if self.fin_sent() || self.blocked {
             return None;
         }
         let unsent = self.out.end().since(seq);
@@ -154,7 +154,8 @@ impl Tcb {
             // A window that opens in small steps is left to open: large packets cost less (TSO deferral).
             let largest = self.cfg.gso_max as u32 / mss * mss;
             let small = most < unsent && len < largest.min(self.cc.cwnd() / 4);
-            return (!(small && !self.rtx.is_empty() && self.recovery.point.is_none())).then_some(len);
+            self.blocked = small && !self.rtx.is_empty() && self.recovery.point.is_none();
+            return (!self.blocked).then_some(len);
         }
         let all = len == unsent && len > 0;
         //= rfc9293#section-3.8.6.2.1
@@ -167,6 +168,7 @@ impl Tcb {
             // Nothing in flight will bring an acknowledgment that opens the window: probe.
             self.timers.set(Timer::Persist, now + self.rto.timeout());
         }
+        self.blocked = most < unsent && !self.rtx.is_empty();
         None
     }
 

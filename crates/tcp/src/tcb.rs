@@ -166,6 +166,9 @@ pub struct Tcb {
     /// Newest segment below the MSS that is out (Minshall's rule).
     pub(crate) small_at: SeqNum,
     pub(crate) more: bool,
+    /// New data waits for the window, and only a segment or a timer can change that: a send call need not
+    /// look again.
+    pub(crate) blocked: bool,
     pub(crate) fin_queued: bool,
     pub(crate) receive_shut: bool,
     /// The program is gone.
@@ -234,6 +237,7 @@ impl Tcb {
             push_at: iss,
             small_at: iss,
             more: false,
+            blocked: false,
             fin_queued: false,
             receive_shut: false,
             orphan: false,
@@ -501,6 +505,7 @@ impl Tcb {
         if self.cfg.mss != payload {
             let smaller = payload < self.cfg.mss;
             self.cfg.mss = payload;
+            self.blocked = false;
             self.update_mss();
             if smaller && self.state.is_synchronized() {
                 // What was sent was too big to arrive: send the front again, at the new size (RFC 1191, 6.4).

@@ -9,7 +9,7 @@ fn queue(optmem: usize, memlock: u64) -> Arc<ErrorQueue> {
 fn lend(q: &Arc<ErrorQueue>, bytes: &'static [u8]) -> Frag {
     let lent = Lent::from(bytes).into_bytes();
     let span = Span::of(&lent);
-    Arc::new(q.begin(bytes.len() as u64, Some(lent)).unwrap()).frag(span)
+    Arc::new(q.begin(bytes.len() as u64, &mut Some(lent)).unwrap()).frag(span)
 }
 
 fn plain(first: u32, last: u32) -> Completion {
@@ -91,14 +91,14 @@ fn a_copy_outweighs_the_device_and_the_first_cause_stays() {
 fn the_limits_refuse_with_nothing_taken_and_draining_makes_room() {
     let q = queue(2 * OPTMEM_PER_CALL, 10);
     let a = lend(&q, b"12345");
-    assert_eq!(q.begin(6, None).err(), Some(LendError::MemLock));
+    assert_eq!(q.begin(6, &mut None).err(), Some(LendError::MemLock));
     let b = lend(&q, b"12345");
-    assert_eq!(q.begin(0, None).err(), Some(LendError::OptMem));
+    assert_eq!(q.begin(0, &mut None).err(), Some(LendError::OptMem));
     assert_eq!(q.next_id(), 2, "failed calls take no number");
     drop(a);
-    assert_eq!(q.begin(0, None).err(), Some(LendError::OptMem), "an unread notification holds option memory");
+    assert_eq!(q.begin(0, &mut None).err(), Some(LendError::OptMem), "an unread notification holds option memory");
     assert_eq!(q.pop(), Some(plain(0, 0)));
-    drop(q.begin(5, None).unwrap());
+    drop(q.begin(5, &mut None).unwrap());
     drop(b);
     assert_eq!(q.outstanding(), 0);
     while q.pop().is_some() {}
@@ -156,7 +156,7 @@ fn the_checking_mode_reports_where_lent_bytes_were_changed() {
     let cells: Vec<std::sync::atomic::AtomicU8> = (0..1000).map(|_| 7.into()).collect();
     let head = [0u8; 10];
     let cells_span = Span::of_atomics(&cells);
-    let mut u = q.begin(1010, None).unwrap();
+    let mut u = q.begin(1010, &mut None).unwrap();
     u.remember(&[Span::of(&head), cells_span]);
     let f = Arc::new(u).frag(cells_span);
     cells[130].store(8, Ordering::Relaxed);
