@@ -67,6 +67,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         bar.set_position(sent);
     }
     finish(&stream, timeout).map_err(|e| stopped(&bar, peer, &e))?;
+    wait_for_close(&stream);
     bar.finish_and_clear();
     let took = started.elapsed();
     println!("sent {total} bytes to {peer} in {took:.2?}, {:.2} Gbit/s", crate::cputime::gbps(total, took));
@@ -113,6 +114,17 @@ pub fn lend(stream: &TcpStream, buffer: impl Into<uncopied::Lent>) -> std::io::R
                 return stream.send_all(back.as_slice());
             }
             Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Waits, for a while, until the peer has closed too: a program that exits before may cut off a peer that
+/// is still reading.
+fn wait_for_close(stream: &TcpStream) {
+    let mut rest = [0; 4096];
+    while stream.wait_ready(uncopied::Ready::IN | uncopied::Ready::HUP, Some(Duration::from_secs(3))) {
+        if !matches!(stream.recv(&mut rest), Ok(1..)) {
+            return;
         }
     }
 }

@@ -142,6 +142,14 @@ impl Demux {
         all
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        // Collected first and dropped after: a socket's end may look here again.
+        let connections: Vec<_> = self.connections.write().drain().collect();
+        let listeners: Vec<_> = self.listeners.write().drain().collect();
+        drop((connections, listeners));
+    }
+
     /// Connections in the table, those in TIME-WAIT included.
     pub(crate) fn connections(&self) -> usize {
         self.connections.read().len()

@@ -171,6 +171,10 @@ fn listener_input(
                 completion::with_lock(&child, |_, _| {});
             }
         }
+        // No place for it: the cookie will come again with the peer's data, which is not acknowledged.
+        ListenVerdict::Established(_) if queue.is_full() => {
+            shared.counters.drop_packet(DropReason::ListenOverflow);
+        }
         ListenVerdict::Established(tcb) => {
             if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
                 completion::with_lock(&child, |_, fx| fx.connected());

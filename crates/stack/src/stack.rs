@@ -177,8 +177,8 @@ impl Seeds {
     }
 }
 
-/// A stack. Cloning the handle is cheap; when the last one goes, the net thread ends and what is left of
-/// its connections is dropped without a word to the peers ([`Stack::quiesce`] first is kinder).
+/// A stack. Cloning the handle is cheap; when the last one goes, the net thread ends and connections that
+/// still have something to send or to hear are reset.
 #[derive(Clone)]
 pub struct Stack {
     handle: Arc<Handle>,
@@ -195,8 +195,13 @@ impl Drop for Handle {
         drop(self.thread.lock().take());
         // Sockets and tables refer to each other.
         for socket in self.shared.demux.sockets() {
-            socket.abort();
+            // A peer that has everything and our FIN is owed nothing: a reset could make it drop what its
+            // program has not read yet.
+            if socket.state() != tcp::State::FinWait2 {
+                socket.abort();
+            }
         }
+        self.shared.demux.clear();
     }
 }
 

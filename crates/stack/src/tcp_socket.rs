@@ -174,7 +174,8 @@ pub struct TcpSocket {
     pub(crate) errors: Arc<ErrorQueue>,
     /// `SO_ZEROCOPY`.
     pub(crate) zerocopy: AtomicBool,
-    accept: OnceLock<AcceptQueue>,
+    /// Boxed: few sockets listen, and the others should not pay for it.
+    accept: OnceLock<Box<AcceptQueue>>,
     /// Both ends, readable without the lock. Set when connected.
     ends: Mutex<Option<Flow>>,
     /// Counted in its parent's embryos until the handshake is over.
@@ -255,11 +256,11 @@ impl TcpSocket {
     }
 
     pub(crate) fn accept_queue(&self) -> Option<&AcceptQueue> {
-        self.accept.get().filter(|q| !q.closed.load(Ordering::Relaxed))
+        self.accept.get().map(Box::as_ref).filter(|q| !q.closed.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_accept_queue(&self, queue: AcceptQueue) -> Result<(), Error> {
-        self.accept.set(queue).map_err(|_| Error::Invalid)
+        self.accept.set(Box::new(queue)).map_err(|_| Error::Invalid)
     }
 
     pub(crate) fn set_ends(&self, flow: Option<Flow>) {
@@ -280,6 +281,10 @@ impl TcpSocket {
         let Role::Open(tcb) = &mut core.role else { return };
         if let Some(error) = tcb.take_error() {
             core.error = Some(error_of(error));
+        }
+        if tcb.queued() == 0 {
+            // An idle connection holds no page.
+            core.tail = None;
         }
         if outcome.intersects(Outcome::CLOSED | Outcome::REUSE) || tcb.state() == State::Closed {
             self.forget_connection(core);
