@@ -1,5 +1,5 @@
 //! Sends from memory that is only borrowed. The memory of these tests is leaked, so it stays mapped.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, dead_code, unreachable_pub, missing_docs)]
 
 use std::io::{self, IoSlice};
 use std::ptr::NonNull;
