@@ -216,7 +216,7 @@ pub(crate) mod tests {
     pub(crate) fn lent(queue: &std::sync::Arc<skb::ErrorQueue>, bytes: &'static [u8]) -> Frag {
         // SAFETY: static memory outlives every owner. Test: this is one.
         let span = unsafe { skb::Span::new(bytes.as_ptr(), bytes.len()) }.unwrap();
-        std::sync::Arc::new(queue.begin(bytes.len() as u64, None).unwrap()).frag(span)
+        std::sync::Arc::new(queue.begin(bytes.len() as u64, &mut None).unwrap()).frag(span)
     }
 
     #[test]

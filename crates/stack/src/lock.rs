@@ -130,7 +130,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    fn run(lock: &OwnedLock<Vec<u8>, u8>, mut guard: Guard<'_, Vec<u8>>) {
+    fn run<'a>(lock: &'a OwnedLock<Vec<u8>, u8>, mut guard: Guard<'a, Vec<u8>>) {
         loop {
             while let Some(e) = lock.next_event() {
                 guard.push(e);

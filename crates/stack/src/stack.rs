@@ -279,7 +279,13 @@ impl Stack {
 
     /// The stack's counters.
     pub fn stats(&self) -> Stats {
-        self.handle.shared.counters.snapshot()
+        let shared = &self.handle.shared;
+        let mut stats = shared.counters.snapshot();
+        stats.add_drops(shared.inet.lock().drops().snapshot());
+        for interface in &shared.interfaces {
+            stats.add_drops(interface.stats().snapshot().tx_dropped);
+        }
+        stats
     }
 
     /// Bytes lent now, over all sockets.

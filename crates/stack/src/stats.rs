@@ -118,6 +118,18 @@ pub struct Stats {
     pub calls_not_copied: u64,
     /// Completed calls by what was noted on them ([`Reason::Device`] is not a copy of ours).
     pub calls_by_reason: Vec<(Reason, u64)>,
-    /// Dropped packets by reason.
+    /// Dropped packets by reason, in all layers and interfaces.
     pub drops: Vec<(DropReason, u64)>,
+}
+
+impl Stats {
+    /// Adds what another layer has dropped.
+    pub(crate) fn add_drops(&mut self, more: Vec<(DropReason, u64)>) {
+        for (reason, n) in more {
+            match self.drops.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, sum)) => *sum += n,
+                None => self.drops.push((reason, n)),
+            }
+        }
+    }
 }

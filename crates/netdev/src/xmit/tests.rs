@@ -76,7 +76,7 @@ fn odd_fragments_sum_right() {
 /// Sends lent memory down a device lacking `features`; what the queue's own packet says afterwards.
 fn lend(lacking: Features, gso: bool, taps: &Taps) -> (bool, Option<Reason>) {
     let queue = ErrorQueue::new(131072, Arc::new(skb::MemLock::new(u64::MAX)), Box::new(()));
-    let frag = Frag::from_lent(&queue, Bytes::from(vec![5u8; 3000]), false).unwrap();
+    let frag = Frag::from_lent(&queue, &mut Some(Bytes::from(vec![5u8; 3000])), false).unwrap();
     let mut skb = Shape::default().open([frag.clone()]);
     if gso {
         skb.gso = Some(skb::Gso { kind: GsoKind::Tcp4, size: 1000, segs: 3 });
