@@ -16,6 +16,11 @@ mod tap_options;
 
 use clap::{Parser, Subcommand};
 
+/// Records of lending calls are allocated by one thread and freed by another, which is what this allocator
+/// is good at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A user-space TCP/IP stack whose sends are not copied.
 #[derive(Parser)]
 #[command(name = "uncopied", version)]

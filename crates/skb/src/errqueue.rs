@@ -133,6 +133,9 @@ struct Inner {
     charged: usize,
     /// Calls begun and not complete.
     outstanding: usize,
+    /// Bytes charged to `memlock` that belong to no call: what completed calls left for the next ones, so
+    /// that a busy socket does not touch the stack's counter for each.
+    credit: u64,
     next_id: u32,
     /// The socket is closed: nobody can read any more.
     dead: bool,
@@ -173,14 +176,14 @@ impl ErrorQueue {
     ///
     /// On error `keep` stays where it is.
     pub fn begin(self: &Arc<Self>, bytes: u64, keep: &mut Option<Bytes>) -> Result<UbufInfo, LendError> {
-        if !self.memlock.charge(bytes) {
-            return Err(LendError::MemLock);
-        }
         let mut inner = self.inner.lock();
         if (inner.charged + 1) * OPTMEM_PER_CALL > self.optmem_max {
-            drop(inner);
-            self.memlock.release(bytes);
             return Err(LendError::OptMem);
+        }
+        match inner.credit.checked_sub(bytes) {
+            Some(left) => inner.credit = left,
+            None if self.memlock.charge(bytes - inner.credit) => inner.credit = 0,
+            None => return Err(LendError::MemLock),
         }
         inner.charged += 1;
         inner.outstanding += 1;
@@ -233,11 +236,14 @@ impl ErrorQueue {
     }
 
     pub(crate) fn complete(&self, n: Notification, pinned: u64) {
-        self.memlock.release(pinned);
         self.notify.call_completed(Reason::from_number(n.reason));
         {
             let mut inner = self.inner.lock();
             inner.outstanding -= 1;
+            inner.credit += pinned;
+            if inner.outstanding == 0 || inner.credit > self.memlock.most_credit() {
+                self.memlock.release(std::mem::take(&mut inner.credit));
+            }
             if inner.dead {
                 return;
             }

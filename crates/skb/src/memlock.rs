@@ -25,6 +25,12 @@ impl MemLock {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// How much a socket may keep of what its completed calls had charged: little enough that the bound is
+    /// still one for all sockets.
+    pub(crate) fn most_credit(&self) -> u64 {
+        (self.limit / 64).min(4 << 20)
+    }
+
     /// Takes `bytes` if they fit under the bound.
     pub(crate) fn charge(&self, bytes: u64) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);

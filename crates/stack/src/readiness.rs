@@ -56,7 +56,11 @@ impl Readiness {
     /// [woken](Self::wake) after the socket's lock is released. `ERR` is kept by the error queue.
     #[must_use]
     pub(crate) fn set(&self, level: Ready) -> Ready {
-        let old = Ready::from_bits_truncate(self.level.swap(level.bits(), Ordering::AcqRel));
+        let old = self.get();
+        if level != old {
+            // Only the socket's owner writes, so a load and a store do for a swap.
+            self.level.store(level.bits(), Ordering::Release);
+        }
         level.difference(old)
     }
 

@@ -112,6 +112,8 @@ pub struct Limit {
     pub gbps: Vec<f64>,
     /// CPU seconds of its thread per GB.
     pub process: Vec<f64>,
+    /// CPU seconds of all threads per GB, the kernel socket's reader among them.
+    pub system: Vec<f64>,
 }
 
 /// Everything a run of the command found.

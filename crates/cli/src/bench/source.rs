@@ -38,14 +38,10 @@ impl Source {
             Temperature::Warm => 1,
             Temperature::Cold => (2 * last_level_cache()).div_ceil(size).max(2),
         };
-        // One allocation cut into pieces, as a program's arena would be.
-        let mut all = vec![0u8; count * size];
-        for (i, b) in all.iter_mut().enumerate() {
-            *b = (i % 251) as u8;
-        }
-        let all = Lent::from(all).into_bytes();
-        let buffers = (0..count).map(|i| Lent::from(all.slice(i * size..(i + 1) * size))).collect();
-        Ok(Self { buffers, size })
+        // An allocation each, as a program's buffers are: pieces of one would share a reference count, which
+        // sender and net thread would then take from each other at every call.
+        let buffer = |n: usize| Lent::from((0..size).map(|i| ((n + i) % 251) as u8).collect::<Vec<_>>());
+        Ok(Self { buffers: (0..count).map(buffer).collect(), size })
     }
 
     /// Bytes per call.

@@ -57,6 +57,7 @@ impl Target {
         let (bytes, spent) = self.0.bare_loop(bytes)?;
         limit.gbps.push(gbps(bytes, spent.wall));
         limit.process.push(per_gb(spent.thread, bytes));
+        limit.system.push(per_gb(spent.process, bytes));
         Ok(())
     }
 }
