@@ -82,10 +82,10 @@ impl<T, E> OwnedLock<T, E> {
 
     /// Brings an event, never waiting for the owner.
     pub(crate) fn deliver(&self, event: E) -> Delivery<'_, T, E> {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
-            if let Some(guard) = self.core.try_lock() {
-                return Delivery::Now(guard, event);
-            }
+        if self.waiting.load(Ordering::Relaxed) == 0
+            && let Some(guard) = self.core.try_lock()
+        {
+            return Delivery::Now(guard, event);
         }
         {
             let mut backlog = self.backlog.lock();

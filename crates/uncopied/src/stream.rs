@@ -233,10 +233,10 @@ impl TcpStream {
                 return Ok(self.completion());
             }
             wait(&self.stack, &self.socket.0, Ready::ERR, timeout)?;
-            if !self.socket.0.has_completion() {
-                if let Some(e) = self.socket.0.take_error() {
-                    return Err(e.into());
-                }
+            if !self.socket.0.has_completion()
+                && let Some(e) = self.socket.0.take_error()
+            {
+                return Err(e.into());
             }
         }
     }
