@@ -84,6 +84,13 @@ fn byte(seq: SeqNum) -> u8 {
     (seq.0 ^ (seq.0 >> 8) ^ (seq.0 >> 16)) as u8
 }
 
+/// The header as the connection would get it from a wire: with options in their bounds.
+fn on_wire(header: &TcpHeader) -> TcpHeader {
+    let mut bytes = vec![0; header.header_len()];
+    header.emit(&mut bytes);
+    TcpHeader::parse(&bytes).expect("a header we have written").0
+}
+
 /// Memory of ours that counts itself.
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
@@ -145,7 +152,7 @@ impl World {
         // As a device delivers it: in a page.
         let payload = SkBuff::from_frag(Frag::from_bytes(payload.into()));
         let segment = SegmentIn {
-            header,
+            header: on_wire(&header),
             payload,
             gso_size: 0,
         };
@@ -299,8 +306,43 @@ impl World {
     }
 }
 
-fn begin(script: &Script) -> Option<World> {
-    let now = Instant::from_secs(100);
+impl World {
+    fn new(config: Config) -> World {
+        let now = Instant::from_secs(100);
+        World {
+            now,
+            tcb: Tcb::connect(config, 80, 1000, ISS, 77, now),
+            released: Released::default(),
+            peer_next: IRS,
+            seen: ISS,
+            ts: None,
+            peer_ts: 5,
+            appended: ISS + 1,
+            read: IRS + 1,
+            alive: Arc::new(AtomicUsize::new(0)),
+        }
+    }
+
+    /// The connection that the peer's SYN makes.
+    fn listen(&mut self, config: Config, syn: &TcpHeader) {
+        let listen = Listen::new(config, [3; 16]);
+        let ends = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let ends = ((ends.0, 80).into(), (ends.1, 1000).into());
+        let segment = SegmentIn {
+            header: on_wire(syn),
+            payload: SkBuff::new(),
+            gso_size: 0,
+        };
+        match listen.segment_arrives(self.now, ends, &segment, 1460, ISS, 77, false) {
+            ListenVerdict::Spawn(tcb) => self.tcb = *tcb,
+            other => panic!("a SYN to a listener: {other:?}"),
+        }
+        self.peer_next = IRS + 1;
+    }
+}
+
+/// A connection in the state the script begins in.
+fn begin(script: &Script) -> World {
     let config = Config {
         mss: 1460,
         nodelay: script.nodelay,
@@ -309,21 +351,7 @@ fn begin(script: &Script) -> Option<World> {
         rcvbuf_max: 80_000,
         ..Config::default()
     };
-    let tcb = Tcb::connect(config.clone(), 80, 1000, ISS, 77, now);
-    let alive = Arc::new(AtomicUsize::new(0));
-    let released = Released::default();
-    let mut w = World {
-        now,
-        tcb,
-        released,
-        peer_next: IRS,
-        seen: ISS,
-        ts: None,
-        peer_ts: 5,
-        appended: ISS + 1,
-        read: IRS + 1,
-        alive,
-    };
+    let mut w = World::new(config.clone());
     let options = w.options(script, true, 0);
     let flags = if script.passive {
         TcpFlags::SYN
@@ -343,27 +371,14 @@ fn begin(script: &Script) -> Option<World> {
         ..ports.clone()
     };
     if script.passive {
-        let listen = Listen::new(config, [3; 16]);
-        let ends = ("10.0.0.1:80".parse().ok()?, "10.0.0.2:1000".parse().ok()?);
-        let segment = SegmentIn {
-            header: syn,
-            payload: SkBuff::new(),
-            gso_size: 0,
-        };
-        match listen.segment_arrives(now, ends, &segment, 1460, ISS, 77, false) {
-            ListenVerdict::Spawn(tcb) => w.tcb = *tcb,
-            _ => return None,
-        }
-        w.peer_next = IRS + 1;
-        w.transmit();
-    } else {
-        w.transmit();
-        if script.connected {
+        w.listen(config, &syn);
+    }
+    w.transmit();
+    if script.connected {
+        if !script.passive {
             w.peer_next = IRS + 1;
             w.arrive(TcpHeader { ack: w.seen, ..syn }, 0);
         }
-    }
-    if script.connected {
         let options = w.options(script, false, 0);
         let ack = TcpHeader {
             seq: w.peer_next,
@@ -375,11 +390,11 @@ fn begin(script: &Script) -> Option<World> {
         w.arrive(ack, 0);
         assert_eq!(w.tcb.state(), State::Established);
     }
-    Some(w)
+    w
 }
 
 fuzz_target!(|script: Script| {
-    let Some(mut w) = begin(&script) else { return };
+    let mut w = begin(&script);
     for step in &script.steps {
         w.step(&script, step);
     }
