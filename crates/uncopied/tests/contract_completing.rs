@@ -67,7 +67,7 @@ fn an_ack_while_a_retransmitted_clone_is_in_the_ring_does_not_complete() {
 fn a_spoofed_ack_beyond_what_was_sent_does_not_complete() {
     let mut net = Pair::new();
     let (tx, _rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(pattern(1000));
+    let (buffer, back) = Owned::lend(pattern(1000));
     tx.send_lent(buffer).unwrap();
     sent(&net).iter().for_each(|p| net.at_b.push_rx(arriving(p)));
     let acks = answers(&net);
@@ -129,7 +129,7 @@ fn a_call_waits_for_its_own_bytes_and_no_others() {
 /// Lends three buffers over a wire that loses everything; the count of those given back.
 fn three_in_flight(net: &Pair, tx: &TcpStream) -> Vec<Arc<AtomicUsize>> {
     let back = (0..3).map(|n| {
-        let (buffer, back) = Owned::new(vec![n; 30_000]);
+        let (buffer, back) = Owned::lend(vec![n; 30_000]);
         tx.send_lent(buffer).unwrap();
         back
     });
@@ -224,7 +224,7 @@ fn calls_complete_once_by_an_abort_and_nobody_is_told() {
 fn a_closed_socket_sends_what_was_lent_and_then_gives_it_back() {
     let mut net = Pair::new();
     let (tx, rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(pattern(100_000));
+    let (buffer, back) = Owned::lend(pattern(100_000));
     tx.send_lent(buffer).unwrap();
     drop(tx);
     assert_eq!(completed(&back), 0, "still needed");
@@ -241,7 +241,7 @@ fn a_closed_socket_sends_what_was_lent_and_then_gives_it_back() {
 fn calls_complete_once_when_stack_and_device_go() {
     let mut net = Pair::new();
     let (tx, _rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(vec![1; 500_000]);
+    let (buffer, back) = Owned::lend(vec![1; 500_000]);
     tx.send_lent(buffer).unwrap();
     net.poll_a();
     assert!(net.at_a.tx_len() > 0, "in the ring and in the send queue");

@@ -168,7 +168,7 @@ fn optmem_bounds_unread_notifications_and_draining_makes_room() {
 fn a_buffer_lent_by_value_is_given_back_when_its_call_completes_and_not_before() {
     let mut net = Pair::new();
     let (tx, _rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(pattern(5000));
+    let (buffer, back) = Owned::lend(pattern(5000));
     tx.send_lent(buffer).unwrap();
     assert_eq!(back.load(Ordering::SeqCst), 0);
     drop(sent(&net));

@@ -24,7 +24,7 @@ fn sent(net: &Pair) -> Vec<SkBuff> {
 fn reverts(features: Features, reason: Reason) {
     let mut net = Pair::with(features, |_| {});
     let (tx, rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(pattern(100_000));
+    let (buffer, back) = Owned::lend(pattern(100_000));
     tx.send_lent(buffer).unwrap();
     let packets = sent(&net);
     assert!(!packets.is_empty() && packets.iter().all(|p| !p.has_lent()), "private copies in the device");
@@ -122,7 +122,7 @@ fn a_packet_seen_by_a_tap_is_copied_and_the_tap_holds_no_lent_memory() {
     let (tx, rx, _l) = net.connect();
     let capture = Arc::new(Capture::default());
     net.a.interfaces()[0].taps().add(capture.clone());
-    let (buffer, back) = Owned::new(pattern(100_000));
+    let (buffer, back) = Owned::lend(pattern(100_000));
     tx.send_lent(buffer).unwrap();
     net.run(SECOND);
     assert!(drain(&rx) == pattern(100_000));

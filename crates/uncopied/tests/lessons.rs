@@ -208,7 +208,7 @@ fn closing_with_lent_memory_in_the_send_queue_and_in_flight_gives_it_back() {
     for how in 0..4 {
         let mut net = Pair::new();
         let (tx, rx, _l) = net.connect();
-        let (buffer, back) = Owned::new(pattern(2_000_000));
+        let (buffer, back) = Owned::lend(pattern(2_000_000));
         tx.send_lent(buffer).unwrap();
         leave(tx, how);
         for _ in 0..200 {
@@ -227,7 +227,7 @@ fn closing_with_lent_memory_and_a_peer_that_is_gone_gives_it_back() {
     for how in 0..4 {
         let mut net = Pair::with(Features::all(), |c| c.tcp.retries = 4);
         let (tx, _rx, _l) = net.connect();
-        let (buffer, back) = Owned::new(pattern(2_000_000));
+        let (buffer, back) = Owned::lend(pattern(2_000_000));
         tx.send_lent(buffer).unwrap();
         leave(tx, how);
         for _ in 0..600 {
@@ -244,7 +244,7 @@ fn closing_with_lent_memory_and_a_peer_that_never_reads_gives_it_back() {
     for how in [1, 3] {
         let mut net = Pair::new();
         let (tx, _rx, _l) = net.connect();
-        let (buffer, back) = Owned::new(pattern(3_000_000));
+        let (buffer, back) = Owned::lend(pattern(3_000_000));
         tx.send_lent(vec![0; 3_900_000]).unwrap();
         tx.send_lent(buffer).unwrap();
         net.run(60 * SECOND);
@@ -268,7 +268,7 @@ fn closing_with_lent_memory_in_a_full_device_and_its_queue_frees_it_when_they_le
         let (tx, _rx, _l) = net.connect();
         let owned: Vec<_> = (0..50)
             .map(|n| {
-                let (buffer, back) = Owned::new(vec![n; 1000]);
+                let (buffer, back) = Owned::lend(vec![n; 1000]);
                 tx.set_nodelay(true);
                 tx.send_lent(buffer).unwrap();
                 back
@@ -306,7 +306,7 @@ fn closing_with_lent_memory_in_a_shaper_frees_it_when_it_has_left() {
     tx.set_nonblocking(true);
     net.run(3 * SECOND);
     assert_eq!(tx.state(), uncopied::State::Established);
-    let (buffer, back) = Owned::new(vec![1; 5000]);
+    let (buffer, back) = Owned::lend(vec![1; 5000]);
     tx.send_lent(buffer).unwrap();
     net.poll_a();
     tx.abort();
@@ -335,7 +335,7 @@ fn lent_memory_in_a_neighbour_queue_is_given_back_by_an_answer_and_by_giving_up(
     assert_eq!((drain(&rx).len(), completed_ids(&tx)), (1000, vec![0]));
     // Long enough for the neighbour to be forgotten or doubted, and then it is gone.
     net.run(600 * SECOND);
-    let (buffer, back) = Owned::new(vec![2; 100_000]);
+    let (buffer, back) = Owned::lend(vec![2; 100_000]);
     tx.send_lent(buffer).unwrap();
     for _ in 0..900 {
         net.clock.advance(SECOND);
@@ -438,7 +438,7 @@ fn clones_of_every_kind_dropped_leave_no_record_behind() {
     let net = Pair::new();
     let mut net = net;
     let (tx, _rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(pattern(5000));
+    let (buffer, back) = Owned::lend(pattern(5000));
     tx.send_lent(buffer).unwrap();
     let packets = sent(&net);
     let clones: Vec<_> = packets.iter().flat_map(|p| [p.clone(), p.slice(60, 100), p.clone()]).collect();
@@ -461,7 +461,7 @@ fn clones_of_every_kind_dropped_leave_no_record_behind() {
 fn a_packet_that_was_read_is_freed_by_the_read() {
     let mut net = Pair::new();
     let (tx, rx, _l) = net.connect();
-    let (buffer, back) = Owned::new(pattern(5000));
+    let (buffer, back) = Owned::lend(pattern(5000));
     let bytes = bytes::Bytes::from_owner(AsBytes(buffer));
     tx.send_all(&[1; 60]).unwrap();
     net.run(SECOND);

@@ -230,7 +230,7 @@ pub struct Owned {
 
 impl Owned {
     /// A buffer to lend, and the count of buffers given back through it.
-    pub fn new(bytes: Vec<u8>) -> (uncopied::Lent, Arc<std::sync::atomic::AtomicUsize>) {
+    pub fn lend(bytes: Vec<u8>) -> (uncopied::Lent, Arc<std::sync::atomic::AtomicUsize>) {
         let back = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         (uncopied::Lent::from_owner(Owned { bytes, back: back.clone() }), back)
     }
