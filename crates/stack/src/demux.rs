@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -37,6 +38,8 @@ pub(crate) struct Demux {
     connections: RwLock<HashMap<Flow, Arc<TcpSocket>, Keyed>>,
     listeners: RwLock<HashMap<u16, Listeners, Keyed>>,
     ephemeral: (u16, u16),
+    /// Ephemeral ports given so far: the next one is another, so that the peer's TIME-WAIT is left alone.
+    given: AtomicU64,
     seed: Keyed,
 }
 
@@ -47,6 +50,7 @@ impl Demux {
             connections: RwLock::new(HashMap::with_hasher(key.clone())),
             listeners: RwLock::new(HashMap::with_hasher(key.clone())),
             ephemeral,
+            given: AtomicU64::new(0),
             seed: key,
         }
     }
@@ -124,7 +128,7 @@ impl Demux {
     ) -> Result<Flow, Error> {
         let mut table = self.connections.write();
         let listeners = self.listeners.read();
-        let begin = self.seed.hash_one((local, remote)).wrapping_add(table.len() as u64);
+        let begin = self.seed.hash_one((local, remote)).wrapping_add(self.given.fetch_add(1, Ordering::Relaxed));
         for port in self.ports(begin) {
             let flow = Flow { local: SocketAddr::new(local, port), remote };
             if !table.contains_key(&flow) && !listeners.contains_key(&port) {
