@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use tcp::{Outcome, Released};
+use tcp::{Outcome, Released, SegmentIn};
 use time::Instant;
 
+use crate::demux::Flow;
 use crate::egress;
 use crate::ingress;
 use crate::lock::Guard;
@@ -24,6 +25,8 @@ pub(crate) struct Effects {
     /// Readiness that came on.
     wake: Ready,
     outcome: Outcome,
+    /// A SYN that ended TIME-WAIT: it is for whoever listens (RFC 9293, 3.6.1).
+    pub(crate) next_connection: Option<(Flow, SegmentIn)>,
 }
 
 /// The time of what is being handled.
@@ -40,7 +43,8 @@ impl Effects {
     }
 
     fn with(clock: When) -> Self {
-        Self { clock, released: scratch::take(), wake: Ready::empty(), outcome: Outcome::empty() }
+        let (wake, outcome) = (Ready::empty(), Outcome::empty());
+        Self { clock, released: scratch::take(), wake, outcome, next_connection: None }
     }
 
     /// The time: the same one until the socket is let go.
@@ -95,6 +99,12 @@ pub(crate) fn release_sock<'a>(socket: &'a Arc<TcpSocket>, mut core: Guard<'a, C
 
 /// With no lock held: fragments first, then wakes.
 fn finish(socket: &Arc<TcpSocket>, mut fx: Effects) {
+    if let Some((flow, syn)) = fx.next_connection.take()
+        && let Some(listener) = socket.shared.demux.listener(flow.local)
+    {
+        let now = fx.now(&socket.shared);
+        ingress::listener_input(&socket.shared, &listener, flow, syn, now);
+    }
     fx.released.clear();
     scratch::put(fx.released);
     if fx.outcome.contains(Outcome::CONNECTED) {

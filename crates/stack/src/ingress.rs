@@ -136,7 +136,7 @@ fn refuse(shared: &Shared, flow: Flow, segment: &SegmentIn, now: Instant) {
 }
 
 /// A segment for a listening socket: most likely a SYN, or the ACK of a cookie.
-fn listener_input(
+pub(crate) fn listener_input(
     shared: &Arc<Shared>,
     listener: &Arc<TcpSocket>,
     flow: Flow,
@@ -248,7 +248,13 @@ pub(crate) fn handle(socket: &Arc<TcpSocket>, core: &mut Core, event: Event, fx:
     };
     match event {
         Event::Segment(segment) => {
+            let header = (tcb.state() == tcp::State::TimeWait).then(|| segment.header.clone());
             let outcome = tcb.segment_arrives(fx.now(&socket.shared), segment, &mut fx.released);
+            if let (Some(header), Some(flow)) = (header, core.flow)
+                && outcome.contains(tcp::Outcome::REUSE)
+            {
+                fx.next_connection = Some((flow, SegmentIn { header, payload: SkBuff::new(), gso_size: 0 }));
+            }
             fx.note(socket, outcome);
         }
         Event::Timer => {
