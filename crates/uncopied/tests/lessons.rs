@@ -561,3 +561,23 @@ fn every_copy_is_counted_with_its_reason_and_no_call_is_counted_twice() {
         assert!(info.iter().all(|d| !d.why.is_empty()));
     }
 }
+
+// Ours: a SYN that ended a TIME-WAIT was dropped, and its sender waited a second to send it again.
+#[test]
+fn a_syn_to_a_connection_in_time_wait_opens_the_next_one_at_once() {
+    // One ephemeral port only, so that every connection has the same two ends.
+    let mut net = Pair::with(Features::all(), |c| c.ephemeral_ports = (40_000, 40_000));
+    let listener = TcpListener::bind(&net.b, SocketAddr::from((B, 80))).unwrap();
+    for round in 0..5 {
+        let mut tx = TcpStream::begin_connect(&net.a, listener.local_addr()).unwrap();
+        tx.set_nonblocking(true);
+        net.pump();
+        assert_eq!(tx.state(), uncopied::State::Established, "{round}");
+        let (rx, _) = listener.try_accept().unwrap();
+        drop(rx); // first, so that TIME-WAIT is at the listener's end
+        net.pump();
+        drop(tx);
+        net.run(Duration::from_millis(100));
+        assert_eq!((net.a.connections(), net.b.connections()), (0, 1), "{round}");
+    }
+}
