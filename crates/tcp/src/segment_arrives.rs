@@ -456,9 +456,7 @@ impl Tcb {
     fn receive_in_order(&mut self, a: &mut Arrival<'_>, seq: SeqNum, payload: SkBuff) {
         let had_holes = self.input.has_holes();
         let mut nxt = seq + payload.len() as u32;
-        if !self.receive_shut {
-            self.input.push(payload);
-        }
+        self.input.push(payload);
         nxt = self.input.fill(nxt);
         self.unacked_in += nxt.since(seq);
         self.rcv.nxt = nxt;

@@ -419,7 +419,7 @@ impl Tcb {
         }
     }
 
-    /// Drops what comes from now on. The peer is not told (as in Linux).
+    /// Reads give an end of stream once everything that has come is read. The peer is not told (as in Linux).
     pub fn shutdown_recv(&mut self) {
         self.receive_shut = true;
     }
