@@ -9,6 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use stack::netdev::{Features, LinkKind};
 use stack::time::{Clock, Duration, Instant, ManualClock};
+use stack::tcp::Keepalive;
 use stack::{Error, Stack, TcpSocket};
 
 use crate::buffer::Graveyard;
@@ -45,6 +46,10 @@ pub struct Summary {
     /// Hash over the times and sizes of everything that happened: equal for equal runs.
     pub trace: u64,
 }
+
+/// Frequent enough that a silent end is noticed well within the bound.
+const KEEPALIVE: Keepalive =
+    Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 9 };
 
 struct Connection {
     listener: Arc<TcpSocket>,
@@ -276,6 +281,8 @@ fn host(n: usize, mtu: u32, clock: &Arc<ManualClock>, rng: &mut SmallRng) -> std
             c.tcp.timestamps = rng.random_bool(0.8);
             c.tcp.window_scaling = rng.random_bool(0.8);
             c.tcp.nodelay = rng.random_bool(0.3);
+            // A reset may be lost; without probes its peer would wait for ever, and rightly so.
+            c.tcp.keepalive = Some(KEEPALIVE);
         })
         .build()?;
     Ok((stack, port))
