@@ -27,11 +27,7 @@ impl File {
         } else {
             None
         };
-        Ok(Self {
-            path: path.into(),
-            text: text.into(),
-            tokens,
-        })
+        Ok(Self { path: path.into(), text: text.into(), tokens })
     }
 
     /// Whether every function in here is a test or helps one.
@@ -41,22 +37,15 @@ impl File {
 
     /// The 1-based line `n`; empty outside the file.
     pub(crate) fn line(&self, n: usize) -> &str {
-        n.checked_sub(1)
-            .and_then(|n| self.text.lines().nth(n))
-            .unwrap_or("")
+        n.checked_sub(1).and_then(|n| self.text.lines().nth(n)).unwrap_or("")
     }
 }
 
 /// The top of the repository.
 pub(crate) fn root() -> PathBuf {
     // Set by cargo, so that the checks work from any directory of the repository.
-    let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| "xtask".into());
-    xtask
-        .parent()
-        .map(Path::to_path_buf)
-        .unwrap_or_else(|| ".".into())
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_else(|| "xtask".into());
+    xtask.parent().map(Path::to_path_buf).unwrap_or_else(|| ".".into())
 }
 
 /// All text files below `root`, sorted by path.

@@ -44,11 +44,7 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, Error> {
         let findings = check(&root, &files)?;
         println!(
             "tidy {name}: {}",
-            if findings.is_empty() {
-                "ok".into()
-            } else {
-                format!("{} found", findings.len())
-            }
+            if findings.is_empty() { "ok".into() } else { format!("{} found", findings.len()) }
         );
         for finding in &findings {
             println!("  {finding}");

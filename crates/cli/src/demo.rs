@@ -62,7 +62,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     println!(
         "from: this stack, {}\nto:   {}\n",
         peer.addr.ip().to_canonical(),
-        if kernel { "an ordinary kernel socket, through a TAP in a private network" } else { "a second stack, over the in-process link" }
+        if kernel {
+            "an ordinary kernel socket, through a TAP in a private network"
+        } else {
+            "a second stack, over the in-process link"
+        }
     );
     let mut hasher = blake3::Hasher::new();
     (0..repeats).for_each(|_| {
@@ -125,7 +129,9 @@ fn transfer(
         Some(got) if got.bytes != total => {
             Err(format!("{total} bytes were sent and {} received", got.bytes).into())
         }
-        Some(got) if got.hash.as_deref() != Some(expected) => Err("the received bytes differ from the file".into()),
+        Some(got) if got.hash.as_deref() != Some(expected) => {
+            Err("the received bytes differ from the file".into())
+        }
         _ => Ok(Run { spent, bytes: total, calls, before, after }),
     }
 }

@@ -10,9 +10,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use uncopied::TcpListener;
 
+use crate::Error;
 use crate::digest::Hasher;
 use crate::tap_options::{TapOptions, print_stats};
-use crate::Error;
 
 /// Options of `recv`.
 #[derive(Args)]
@@ -40,7 +40,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let stack = options.tap.start()?;
     let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), options.port);
     let listener = TcpListener::bind(&stack, any)?;
-    eprintln!("listening on {}", options.tap.addr.iter().map(|c| SocketAddr::new(c.addr, options.port).to_string()).collect::<Vec<_>>().join(" and "));
+    eprintln!(
+        "listening on {}",
+        options
+            .tap
+            .addr
+            .iter()
+            .map(|c| SocketAddr::new(c.addr, options.port).to_string())
+            .collect::<Vec<_>>()
+            .join(" and ")
+    );
     let (mut stream, peer) = listener.accept()?;
     stream.set_read_timeout(Some(Duration::from_secs(options.timeout)));
     let started = Instant::now();
@@ -50,9 +59,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut buf = vec![0; 1 << 20];
     let mut total = 0u64;
     loop {
-        let n = stream.read(&mut buf).map_err(|e| {
-            format!("{peer}: {e} after {total} bytes; what came is in {}", part.display())
-        })?;
+        let n = stream
+            .read(&mut buf)
+            .map_err(|e| format!("{peer}: {e} after {total} bytes; what came is in {}", part.display()))?;
         if n == 0 {
             break;
         }
@@ -67,7 +76,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     std::fs::rename(&part, &options.file).map_err(|e| format!("{}: {e}", options.file.display()))?;
     bar.finish_and_clear();
     let took = started.elapsed();
-    println!("received {total} bytes from {peer} in {took:.2?}, {:.2} Gbit/s", crate::cputime::gbps(total, took));
+    println!(
+        "received {total} bytes from {peer} in {took:.2?}, {:.2} Gbit/s",
+        crate::cputime::gbps(total, took)
+    );
     println!("sha256 {}", hasher.finish());
     if options.stats {
         print_stats(&stack.stats());

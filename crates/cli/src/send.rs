@@ -47,8 +47,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let total = meta.len();
     let stack = options.tap.start()?;
     let timeout = Duration::from_secs(options.timeout);
-    let mut stream = TcpStream::connect_timeout(&stack, peer, Some(timeout))
-        .map_err(|e| format!("{peer}: {e}"))?;
+    let mut stream =
+        TcpStream::connect_timeout(&stack, peer, Some(timeout)).map_err(|e| format!("{peer}: {e}"))?;
     stream.set_write_timeout(Some(timeout));
 
     let started = Instant::now();
@@ -150,8 +150,8 @@ pub fn finish(stream: &TcpStream, timeout: Duration) -> std::io::Result<()> {
 }
 
 fn resolve(peer: &str) -> Result<SocketAddr, Error> {
-    let mut found = peer.to_socket_addrs().map_err(|e| {
-        format!("{peer}: {e} (write HOST:PORT, an IPv6 address in brackets: [fd00::1]:9000)")
-    })?;
+    let mut found = peer
+        .to_socket_addrs()
+        .map_err(|e| format!("{peer}: {e} (write HOST:PORT, an IPv6 address in brackets: [fd00::1]:9000)"))?;
     found.next().ok_or_else(|| format!("{peer}: no address").into())
 }

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use netdev::{Device, LinkKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::hdr::{ACK, Build, ETH_ARP, ETH_IPV4, ETH_LEN, FIN, Ip, Options, PSH, RST, SYN, Tcp, be16, pseudo};
+use crate::hdr::{
+    ACK, Build, ETH_ARP, ETH_IPV4, ETH_LEN, FIN, Ip, Options, PSH, RST, SYN, Tcp, be16, pseudo,
+};
 use crate::sys::IoVecs;
 use crate::tap::{TapDevice, VnetHeader};
 
@@ -174,7 +176,9 @@ impl Wire {
         let ip = Ip::parse(packet)?;
         let t = Tcp::parse(&ip, packet)?;
         let c = &self.config;
-        let ours = ip.src == IpAddr::V4(*c.remote.ip()) && t.src_port == c.remote.port() && t.dst_port == c.local.port();
+        let ours = ip.src == IpAddr::V4(*c.remote.ip())
+            && t.src_port == c.remote.port()
+            && t.dst_port == c.local.port();
         let options = packet.get(ip.header + 20..ip.header + t.header).unwrap_or(&[]);
         ours.then(|| (t, Options::parse(options)))
     }
@@ -211,7 +215,10 @@ impl RawTcpSender {
     /// (`TimedOut`), or the device fails.
     pub fn connect(tap: TapDevice, config: BareConfig) -> io::Result<Self> {
         if !tap.vnet() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the bare loop needs a TAP with vnet_hdr"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the bare loop needs a TAP with vnet_hdr",
+            ));
         }
         let info = tap.info();
         let macs = match info.link {
@@ -229,7 +236,9 @@ impl RawTcpSender {
             while wire.wait(resend.saturating_duration_since(Instant::now()))? {
                 match wire.read()? {
                     Some((t, _)) if t.flags & RST != 0 => return Err(io::ErrorKind::ConnectionRefused.into()),
-                    Some((t, o)) if t.flags & (SYN | ACK) == SYN | ACK => return Self::established(wire, ours, t, o),
+                    Some((t, o)) if t.flags & (SYN | ACK) == SYN | ACK => {
+                        return Self::established(wire, ours, t, o);
+                    }
                     _ if Instant::now() >= resend => break,
                     _ => {}
                 }

@@ -26,7 +26,9 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::event::epoll;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use skb::{Csum, SkBuff};
 use time::{Clock, Duration, Instant};
 
@@ -377,7 +379,8 @@ struct Alarm {
 impl Alarm {
     fn new(inner: BorrowedFd<'_>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         epoll::add(&epoll, inner, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
         Ok(Self { epoll, timer })
@@ -391,7 +394,11 @@ impl Alarm {
         let tv_sec = i64::try_from(after.as_secs()).unwrap_or(i64::MAX);
         let it_value = Timespec { tv_sec, tv_nsec: after.subsec_nanos().into() };
         // The arguments are valid by construction.
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: zero, it_value });
+        let _ = timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: zero, it_value },
+        );
     }
 }
 

@@ -22,7 +22,9 @@ use crate::tap::{TapConfig, TapDevice, TapError};
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateNetError {
     /// A sysctl says no.
-    #[error("user namespaces are disabled on this machine: {path} is {value} (`sysctl -w {key}={wanted}` as root enables them)")]
+    #[error(
+        "user namespaces are disabled on this machine: {path} is {value} (`sysctl -w {key}={wanted}` as root enables them)"
+    )]
     Disabled {
         /// File that says so.
         path: &'static str,
@@ -34,10 +36,14 @@ pub enum PrivateNetError {
         wanted: &'static str,
     },
     /// Something else says no.
-    #[error("this process may not make a network namespace (unshare: {0}): a container's seccomp profile or a security module forbids it; run as root, or allow it")]
+    #[error(
+        "this process may not make a network namespace (unshare: {0}): a container's seccomp profile or a security module forbids it; run as root, or allow it"
+    )]
     Forbidden(io::Error),
     /// Not the beginning of `main` any more.
-    #[error("a process with several threads cannot enter a user namespace: enter_private_net() must be called at the beginning of main (or run as root)")]
+    #[error(
+        "a process with several threads cannot enter a user namespace: enter_private_net() must be called at the beginning of main (or run as root)"
+    )]
     Threads,
     /// The kernel has no namespaces.
     #[error("this kernel was built without network or user namespaces (CONFIG_NET_NS, CONFIG_USER_NS)")]
@@ -81,7 +87,9 @@ pub fn enter_private_net() -> Result<PrivateNet, PrivateNetError> {
         Err(e) => return Err(PrivateNetError::Forbidden(e)),
     }
     let net = PrivateNet { _thread: PhantomData };
-    Interface::of("lo").and_then(|lo| lo.set_up()).map_err(failed("cannot bring up lo in the private network"))?;
+    Interface::of("lo")
+        .and_then(|lo| lo.set_up())
+        .map_err(failed("cannot bring up lo in the private network"))?;
     Ok(net)
 }
 
@@ -90,7 +98,8 @@ fn enter_by_user_namespace() -> Result<(), PrivateNetError> {
     sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET).map_err(why_not)?;
     // Our own ids stay what they are; without the map they would be those of nobody. `setgroups` must be
     // denied before an unprivileged process may map its group (user_namespaces(7)).
-    let map = |path: &str, line: String| std::fs::write(path, line).map_err(failed(format!("cannot write {path}")));
+    let map =
+        |path: &str, line: String| std::fs::write(path, line).map_err(failed(format!("cannot write {path}")));
     map("/proc/self/setgroups", "deny".to_owned())?;
     map("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
     map("/proc/self/gid_map", format!("{gid} {gid} 1"))
@@ -99,7 +108,12 @@ fn enter_by_user_namespace() -> Result<(), PrivateNetError> {
 /// The sysctls by which machines forbid user namespaces, and what they must not be.
 const SWITCHES: [(&str, &str, &str, &str); 3] = [
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone", "1"),
-    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns", "0"),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "kernel.apparmor_restrict_unprivileged_userns",
+        "0",
+    ),
     ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces", "10000"),
 ];
 
@@ -129,7 +143,8 @@ impl PrivateNet {
     /// No TAP ([`PrivateNetError::Tap`]), or an address the kernel does not take.
     pub fn tap(&self, config: TapConfig, addresses: &[(IpAddr, u8)]) -> Result<TapDevice, PrivateNetError> {
         let tap = TapDevice::open(config)?;
-        let what = |verb: &str| failed(format!("cannot {verb} interface `{}` of the private network", tap.name()));
+        let what =
+            |verb: &str| failed(format!("cannot {verb} interface `{}` of the private network", tap.name()));
         let interface = Interface::of(tap.name()).map_err(what("find"))?;
         interface.no_duplicate_detection();
         interface.set_up().map_err(what("bring up"))?;
@@ -219,7 +234,8 @@ impl Interface {
                 self.call(&mut req, libc::SIOCSIFNETMASK)
             }
             IpAddr::V6(addr) => {
-                let socket = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+                let socket =
+                    socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
                 sys::add_addr6(socket.as_fd(), self.index, addr, prefix)
             }
         }
@@ -257,7 +273,8 @@ mod tests {
     fn a_private_net_has_nothing_in_it_but_loopback() {
         in_private_net(|_net| {
             let dev = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-            let names: Vec<&str> = dev.lines().filter_map(|l| l.split_once(':')).map(|(n, _)| n.trim()).collect();
+            let names: Vec<&str> =
+                dev.lines().filter_map(|l| l.split_once(':')).map(|(n, _)| n.trim()).collect();
             assert!(names.contains(&"lo"));
             assert!(!names.iter().any(|n| n.starts_with("eth") || n.starts_with("tap")), "{names:?}");
             std::net::TcpListener::bind("127.0.0.1:80").unwrap();

@@ -139,7 +139,10 @@ struct Flow {
 
 impl Flow {
     fn is(&self, ip: &Ip, t: &Tcp) -> bool {
-        self.peer_port == t.src_port && self.our_port == t.dst_port && self.peer == ip.src && self.us == ip.dst
+        self.peer_port == t.src_port
+            && self.our_port == t.dst_port
+            && self.peer == ip.src
+            && self.us == ip.dst
     }
 
     fn reply(&self, flags: u8, seq: u32, options: &[u8]) -> SkBuff {

@@ -180,7 +180,8 @@ pub(crate) fn add_addr6(socket: BorrowedFd<'_>, index: i32, addr: Ipv6Addr, pref
         let mut domain: libc::c_int = 0;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
         let fd = socket.as_raw_fd();
-        let got = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut len);
+        let got =
+            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut len);
         if got == 0 && domain != libc::AF_INET6 {
             return Err(io::ErrorKind::InvalidInput.into());
         }

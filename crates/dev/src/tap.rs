@@ -87,13 +87,19 @@ impl Default for TapConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// There is no `/dev/net/tun`.
-    #[error("there is no /dev/net/tun: load the module (`modprobe tun`), or hand the device to the container (`--device /dev/net/tun`)")]
+    #[error(
+        "there is no /dev/net/tun: load the module (`modprobe tun`), or hand the device to the container (`--device /dev/net/tun`)"
+    )]
     NoTun,
     /// `/dev/net/tun` may not be opened.
-    #[error("/dev/net/tun may not be opened by this user: `chmod 0666 /dev/net/tun` (its usual mode), or run as root")]
+    #[error(
+        "/dev/net/tun may not be opened by this user: `chmod 0666 /dev/net/tun` (its usual mode), or run as root"
+    )]
     TunDenied,
     /// Neither privileged nor the owner.
-    #[error("no permission on interface `{0}`: it needs CAP_NET_ADMIN or ownership of the persistent TAP: `ip tuntap add {0} mode tap user $USER`")]
+    #[error(
+        "no permission on interface `{0}`: it needs CAP_NET_ADMIN or ownership of the persistent TAP: `ip tuntap add {0} mode tap user $USER`"
+    )]
     NotPermitted(String),
     /// Another process has it.
     #[error("interface `{0}` is in use by another process: stop that one, or take another name")]
@@ -105,7 +111,9 @@ pub enum TapError {
     #[error("`{0}` cannot be an interface name: no slash, colon or white space, nor `.` and `..`")]
     BadName(String),
     /// The name belongs to something else.
-    #[error("interface `{0}` exists and is of another kind (TUN or TAP, multi-queue, or no TUN at all): take another name, or delete it with `ip link del {0}`")]
+    #[error(
+        "interface `{0}` exists and is of another kind (TUN or TAP, multi-queue, or no TUN at all): take another name, or delete it with `ip link del {0}`"
+    )]
     OtherKind(String),
     /// Anything else, with what was being done.
     #[error("{what}: {source}")]
@@ -174,7 +182,8 @@ impl TapDevice {
     /// It is not attached to an interface, or carries a packet-information header.
     pub fn from_fd(fd: OwnedFd, config: TapConfig) -> Result<Self, TapError> {
         let mut req = IfReq::new("").map_err(|_| TapError::BadName(String::new()))?;
-        req.call(fd.as_fd(), libc::TUNGETIFF).map_err(|e| TapError::io("the descriptor is not an attached TUN", e))?;
+        req.call(fd.as_fd(), libc::TUNGETIFF)
+            .map_err(|e| TapError::io("the descriptor is not an attached TUN", e))?;
         let flags = libc::c_int::from(req.flags());
         if flags & libc::IFF_NO_PI == 0 {
             return Err(TapError::OtherKind(req.name()));
@@ -191,16 +200,20 @@ impl TapDevice {
         if config.vnet_hdr {
             let set = |e| TapError::io(format!("cannot set up offloads of `{name}`"), e);
             sys::tun_set_vnet_header(fd.as_fd(), VnetHeader::LEN as libc::c_int).map_err(set)?;
-            sys::tun_set_offload(fd.as_fd(), libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6).map_err(set)?;
-            features |= Features::CSUM | Features::TSO4 | Features::TSO6 | Features::RXCSUM | Features::GRO_HW;
+            sys::tun_set_offload(fd.as_fd(), libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6)
+                .map_err(set)?;
+            features |=
+                Features::CSUM | Features::TSO4 | Features::TSO6 | Features::RXCSUM | Features::GRO_HW;
         }
         // Its default already; then a write never answers EAGAIN, as hardware with an endless ring.
         let _ = sys::tun_set_sndbuf(fd.as_fd(), libc::c_int::MAX);
         let mtu = match config.mtu {
             Some(mtu) => {
-                crate::netns::Interface::of(name).and_then(|i| i.set_mtu(mtu)).map_err(|e| match e.raw_os_error() {
-                    Some(libc::EPERM) => TapError::NotPermitted(name.to_owned()),
-                    _ => TapError::io(format!("cannot set the MTU of `{name}` to {mtu}"), e),
+                crate::netns::Interface::of(name).and_then(|i| i.set_mtu(mtu)).map_err(|e| {
+                    match e.raw_os_error() {
+                        Some(libc::EPERM) => TapError::NotPermitted(name.to_owned()),
+                        _ => TapError::io(format!("cannot set the MTU of `{name}` to {mtu}"), e),
+                    }
                 })?;
                 mtu
             }
@@ -210,7 +223,8 @@ impl TapDevice {
             TapKind::Tap => LinkKind::Ethernet(config.mac.unwrap_or_else(random_mac)),
             TapKind::Tun => LinkKind::Ip,
         };
-        let info = DeviceInfo { name: name.to_owned(), mtu, link, features, gso_max_size: config.gso_max_size };
+        let info =
+            DeviceInfo { name: name.to_owned(), mtu, link, features, gso_max_size: config.gso_max_size };
         Ok(Self { fd: Arc::new(fd), info, vnet: config.vnet_hdr, rx_pool: config.rx_pool })
     }
 

@@ -70,7 +70,9 @@ impl Inet {
     /// Asks who has an IPv4 address.
     pub(crate) fn arp_solicit(&self, ask: Solicit, target: Ipv4Addr, tx: &mut TxQueue) {
         let (index, next_hop) = ask.key;
-        let Some((interface, mac)) = self.interfaces.get(index).and_then(|i| Some((i, i.mac?))) else { return };
+        let Some((interface, mac)) = self.interfaces.get(index).and_then(|i| Some((i, i.mac?))) else {
+            return;
+        };
         let ours = ask.src.filter(|s| interface.has_address(*s)).or_else(|| interface.source_for(next_hop));
         let sender_ip = match ours {
             Some(IpAddr::V4(a)) => a,

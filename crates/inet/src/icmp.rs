@@ -99,7 +99,8 @@ impl Inet {
             return InputVerdict::Drop(DropReason::TooShort);
         }
         IcmpHeader { kind: reply, ..header }.emit(skb.head_mut());
-        let pseudo = if d.proto == proto::ICMPV6 { pseudo_sum(route.src, d.src, d.proto, len as u32) } else { 0 };
+        let pseudo =
+            if d.proto == proto::ICMPV6 { pseudo_sum(route.src, d.src, d.proto, len as u32) } else { 0 };
         let sum = checksum::combine(pseudo, skb.checksum(0, len));
         icmp::set_checksum(skb.head_mut(), checksum::finish(sum));
         let meta = OutputMeta {
@@ -231,8 +232,12 @@ impl Inet {
         }
         // 576 and 1280 bytes in all: what every IPv4 host and every IPv6 path takes.
         let (kind, code, proto, room) = match d.src {
-            IpAddr::V4(_) => (problem.v4.0, problem.v4.1, proto::ICMP, 576 - 2 * ipv4::HEADER_LEN - HEADER_LEN),
-            IpAddr::V6(_) => (problem.v6.0, problem.v6.1, proto::ICMPV6, 1280 - 2 * ipv6::HEADER_LEN - HEADER_LEN),
+            IpAddr::V4(_) => {
+                (problem.v4.0, problem.v4.1, proto::ICMP, 576 - 2 * ipv4::HEADER_LEN - HEADER_LEN)
+            }
+            IpAddr::V6(_) => {
+                (problem.v6.0, problem.v6.1, proto::ICMPV6, 1280 - 2 * ipv6::HEADER_LEN - HEADER_LEN)
+            }
         };
         let Some(quote) = quote(d, room) else { return };
         let mut message = vec![0; HEADER_LEN];
@@ -244,8 +249,7 @@ impl Inet {
         };
         let sum = checksum::combine(pseudo, checksum::sum(&message));
         icmp::set_checksum(&mut message, checksum::finish(sum));
-        let meta =
-            OutputMeta { src: route.src, dst: d.src, proto, tos: 0, hop_limit: HOP_LIMIT, df: false };
+        let meta = OutputMeta { src: route.src, dst: d.src, proto, tos: 0, hop_limit: HOP_LIMIT, df: false };
         self.send_own(now, SkBuff::from_slice(&message), meta, tx);
     }
 }
@@ -308,7 +312,12 @@ const REFILL: Duration = Duration::from_millis(20);
 impl RateLimit {
     pub(crate) fn new(config: &Config) -> Self {
         let burst = u64::from(config.icmp_errors_burst) * TOKEN;
-        Self { tokens: burst, burst, per_second: u64::from(config.icmp_errors_per_second), filled: Instant::ZERO }
+        Self {
+            tokens: burst,
+            burst,
+            per_second: u64::from(config.icmp_errors_per_second),
+            filled: Instant::ZERO,
+        }
     }
 
     /// Whether one more may be sent.
@@ -316,7 +325,8 @@ impl RateLimit {
         let passed = (now - self.filled).min(Duration::from_secs(3600));
         if passed >= REFILL {
             let milliseconds = passed.as_millis() as u64;
-            self.tokens = self.tokens.saturating_add(milliseconds.saturating_mul(self.per_second)).min(self.burst);
+            self.tokens =
+                self.tokens.saturating_add(milliseconds.saturating_mul(self.per_second)).min(self.burst);
             self.filled = now;
             // What the bucket holds must not be known exactly: counting its errors tells an attacker which
             // ports are open (CVE-2020-25705).

@@ -59,7 +59,8 @@ impl Interface {
         match group {
             IpAddr::V4(g) => g == Ipv4Addr::new(224, 0, 0, 1),
             IpAddr::V6(g) => {
-                let solicited = |a: &IpAddr| matches!(a, IpAddr::V6(a) if wire::ndisc::solicited_node(*a) == g);
+                let solicited =
+                    |a: &IpAddr| matches!(a, IpAddr::V6(a) if wire::ndisc::solicited_node(*a) == g);
                 g == ALL_NODES || g == ALL_NODES_HERE || self.addresses.iter().any(|(a, _)| solicited(a))
             }
         }

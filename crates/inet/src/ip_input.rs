@@ -94,12 +94,7 @@ impl Inet {
             hop_limit: ip.ttl,
             tos: ip.tos,
             ifindex: link.index,
-            origin: Origin {
-                ident: ip.ident,
-                dont_fragment: ip.dont_fragment,
-                to_many,
-                extended: false,
-            },
+            origin: Origin { ident: ip.ident, dont_fragment: ip.dont_fragment, to_many, extended: false },
         };
         // 4. Whole, or one piece more.
         if ip.is_fragment() {
@@ -188,7 +183,12 @@ impl Inet {
     }
 
     /// Adds a fragment; the datagram, if that completed it.
-    fn reassemble(&mut self, now: Instant, d: Delivered, place: Place) -> Result<Option<Delivered>, DropReason> {
+    fn reassemble(
+        &mut self,
+        now: Instant,
+        d: Delivered,
+        place: Place,
+    ) -> Result<Option<Delivered>, DropReason> {
         let inserted = self.reassembly.insert(now, d, place);
         let evicted = std::mem::take(&mut self.reassembly.evicted);
         self.count(DropReason::ReassemblyFull, evicted);

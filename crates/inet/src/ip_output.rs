@@ -60,13 +60,7 @@ impl Inet {
     /// be, and hands it to `tx` or, while the next hop is being asked for, to the neighbour's queue.
     ///
     /// A packet with `skb.gso` is not measured against the MTU: whoever segments it has.
-    pub fn output(
-        &mut self,
-        now: Instant,
-        skb: SkBuff,
-        meta: OutputMeta,
-        tx: &mut TxQueue,
-    ) -> OutputVerdict {
+    pub fn output(&mut self, now: Instant, skb: SkBuff, meta: OutputMeta, tx: &mut TxQueue) -> OutputVerdict {
         // 1. Where to.
         let route = match self.route_at(now, meta.dst, Some(meta.src)) {
             Ok(route) => route,

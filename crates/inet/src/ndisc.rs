@@ -75,11 +75,8 @@ impl Inet {
             (IpAddr::V6(src), Some(to)) if !from_nobody => (src, to, flags::SOLICITED),
             _ => (ALL_NODES, ndisc::group_mac(ALL_NODES), 0),
         };
-        let header = IcmpHeader {
-            kind: v6::NEIGHBOUR_ADVERTISEMENT,
-            code: 0,
-            rest: flags::OVERRIDE | solicited,
-        };
+        let header =
+            IcmpHeader { kind: v6::NEIGHBOUR_ADVERTISEMENT, code: 0, rest: flags::OVERRIDE | solicited };
         send(d.ifindex, header, message.target, (message.target, dst), (mac, to), tx);
         InputVerdict::Consumed
     }
@@ -105,7 +102,9 @@ impl Inet {
     /// Asks who has an IPv6 address.
     pub(crate) fn ndisc_solicit(&self, ask: Solicit, target: Ipv6Addr, tx: &mut TxQueue) {
         let (index, next_hop) = ask.key;
-        let Some((interface, mac)) = self.interfaces.get(index).and_then(|i| Some((i, i.mac?))) else { return };
+        let Some((interface, mac)) = self.interfaces.get(index).and_then(|i| Some((i, i.mac?))) else {
+            return;
+        };
         let ours = ask.src.filter(|s| interface.has_address(*s)).or_else(|| interface.source_for(next_hop));
         // A solicitation with a link-layer address must say whose (RFC 4861, 4.3).
         let Some(IpAddr::V6(src)) = ours else { return };

@@ -248,7 +248,10 @@ impl Neighbours {
         if !matches!(state, State::Delay | State::Probe(_)) {
             self.set_timer(key, None);
         }
-        Learned { released: Vec::new(), changed: (take && differs) || (state != before && state == State::Stale) }
+        Learned {
+            released: Vec::new(),
+            changed: (take && differs) || (state != before && state == State::Stale),
+        }
     }
 
     /// Whether a question to this neighbour is open.
@@ -343,4 +346,3 @@ impl Neighbours {
         self.entries.remove(&key).is_some()
     }
 }
-

@@ -55,7 +55,6 @@ pub(crate) enum Inserted {
     Refused(DropReason),
 }
 
-
 #[derive(Debug)]
 struct Datagram {
     /// Sorted by offset, without overlap.

@@ -143,7 +143,8 @@ fn classify(skb: &mut SkBuff, ip: usize) -> Kind {
         return Kind::Odd;
     }
     let tcp = ip + if ipv6 { 40 } else { 20 };
-    let total = if ipv6 { 40 + usize::from(get16(headers, ip + 4)) } else { usize::from(get16(headers, ip + 2)) };
+    let total =
+        if ipv6 { 40 + usize::from(get16(headers, ip + 4)) } else { usize::from(get16(headers, ip + 2)) };
     let Some(headers) = skb.may_pull(tcp + 20) else { return Kind::Odd };
     let (seq, flags) = (get32(headers, tcp + 4), headers.get(tcp + 13).copied().unwrap_or(0));
     let payload = tcp + usize::from(headers.get(tcp + 12).copied().unwrap_or(0) >> 4) * 4;

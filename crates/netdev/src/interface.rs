@@ -13,8 +13,8 @@ use skb::SkBuff;
 
 use crate::turn::Turn;
 use crate::{
-    Conforming, DeviceInfo, DeviceTx, Direction, DropReason, DroppedFeature, Fifo, Limits, Taps, TxStats, Xmit,
-    fix_features, validate_xmit,
+    Conforming, DeviceInfo, DeviceTx, Direction, DropReason, DroppedFeature, Fifo, Limits, Taps, TxStats,
+    Xmit, fix_features, validate_xmit,
 };
 
 /// Queued bytes behind a full device from which on senders should wait: four large packets. Enough to keep

@@ -26,7 +26,16 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { ipv6: false, ethernet: true, udp: false, options: 12, seq: 1000, ident: 7, flags: 0x10, port: 80 }
+        Shape {
+            ipv6: false,
+            ethernet: true,
+            udp: false,
+            options: 12,
+            seq: 1000,
+            ident: 7,
+            flags: 0x10,
+            port: 80,
+        }
     }
 }
 

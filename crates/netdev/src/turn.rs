@@ -12,7 +12,10 @@
 //! for which the same holds. The test under `cfg(loom)` tries all interleavings.
 
 #[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard, atomic::{Ordering::SeqCst, fence}};
+use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{Ordering::SeqCst, fence},
+};
 #[cfg(not(loom))]
 use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@ use skb::{Csum, GsoKind, Reason, SkBuff};
 use smallvec::SmallVec;
 use wire::checksum;
 
-use crate::{Direction, DeviceInfo, DropReason, Features, Taps, gso};
+use crate::{DeviceInfo, Direction, DropReason, Features, Taps, gso};
 
 /// Packets that conform to their device. One, nearly always.
 pub type Conforming = SmallVec<[SkBuff; 1]>;

@@ -151,7 +151,12 @@ impl Side {
         Ok(())
     }
 
-    fn send(&mut self, socket: &Arc<TcpSocket>, rng: &mut SmallRng, graveyard: &Graveyard) -> Result<(), String> {
+    fn send(
+        &mut self,
+        socket: &Arc<TcpSocket>,
+        rng: &mut SmallRng,
+        graveyard: &Graveyard,
+    ) -> Result<(), String> {
         for _ in 0..4 {
             match self.fate {
                 Fate::Abort(at) if self.sent >= at => {

@@ -8,8 +8,8 @@ use dev::mem::{self, MemConfig, MemPort};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use stack::netdev::{Features, LinkKind};
-use stack::time::{Clock, Duration, Instant, ManualClock};
 use stack::tcp::Keepalive;
+use stack::time::{Clock, Duration, Instant, ManualClock};
 use stack::{Error, Stack, TcpSocket};
 
 use crate::buffer::Graveyard;
@@ -80,8 +80,11 @@ impl World {
         let mtu = [1280, 1500, 1500, 4000, 9000][rng.random_range(0..5)];
         let (mut stacks, mut ports) = (Vec::new(), Vec::new());
         for n in 0..rng.random_range(2..=4) {
-            let (stack, port) = host(n, mtu, &clock, &mut rng)
-                .map_err(|e| Failure { seed, at: clock.now(), what: e.to_string() })?;
+            let (stack, port) = host(n, mtu, &clock, &mut rng).map_err(|e| Failure {
+                seed,
+                at: clock.now(),
+                what: e.to_string(),
+            })?;
             stacks.push(stack);
             ports.push(port);
         }
@@ -138,7 +141,8 @@ impl World {
         while !self.connections.iter().all(Connection::is_done) {
             self.turn().map_err(|what| self.failure(what))?;
             if self.clock.now() - start > BOUND {
-                let stuck: Vec<_> = self.connections.iter().filter(|c| !c.is_done()).map(Connection::progress).collect();
+                let stuck: Vec<_> =
+                    self.connections.iter().filter(|c| !c.is_done()).map(Connection::progress).collect();
                 return Err(self.failure(format!("no end after {BOUND:?}: {}", stuck.join("; "))));
             }
         }
@@ -247,7 +251,11 @@ impl Connection {
         }
         client.step(rng, graveyard)?;
         server.step(rng, graveyard)?;
-        if client.cut_short && client.fate() == Fate::Finish && server.fate() == Fate::Finish && !server.cut_short {
+        if client.cut_short
+            && client.fate() == Fate::Finish
+            && server.fate() == Fate::Finish
+            && !server.cut_short
+        {
             return Err(format!("a connection broke and nobody broke it: {}", client.progress()));
         }
         Ok(())
@@ -261,7 +269,12 @@ fn address(host: usize, ipv6: bool) -> IpAddr {
     }
 }
 
-fn host(n: usize, mtu: u32, clock: &Arc<ManualClock>, rng: &mut SmallRng) -> std::io::Result<(Stack, MemPort)> {
+fn host(
+    n: usize,
+    mtu: u32,
+    clock: &Arc<ManualClock>,
+    rng: &mut SmallRng,
+) -> std::io::Result<(Stack, MemPort)> {
     let mut features = Features::all();
     for feature in [Features::SG, Features::CSUM, Features::TSO4, Features::TSO6] {
         features.set(feature, rng.random_bool(0.8));

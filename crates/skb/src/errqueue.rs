@@ -160,13 +160,7 @@ impl core::fmt::Debug for ErrorQueue {
 impl ErrorQueue {
     /// An empty queue that may hold `optmem_max` bytes of records and whose calls charge `memlock`.
     pub fn new(optmem_max: usize, memlock: Arc<MemLock>, notify: Box<dyn Notify>) -> Arc<Self> {
-        Arc::new(Self {
-            inner: Mutex::default(),
-            pending: AtomicUsize::new(0),
-            optmem_max,
-            memlock,
-            notify,
-        })
+        Arc::new(Self { inner: Mutex::default(), pending: AtomicUsize::new(0), optmem_max, memlock, notify })
     }
 
     /// Begins a lending call of `bytes` bytes, takes its number and reserves everything its completion

@@ -129,7 +129,10 @@ impl PageBox {
     /// Gives the bytes back as a box. The PageBox is empty afterwards.
     pub(crate) fn take(&mut self) -> Box<[u8]> {
         let len = std::mem::take(&mut self.capacity);
-        let ptr = std::ptr::slice_from_raw_parts_mut(std::mem::replace(&mut self.base, NonNull::dangling()).as_ptr(), len);
+        let ptr = std::ptr::slice_from_raw_parts_mut(
+            std::mem::replace(&mut self.base, NonNull::dangling()).as_ptr(),
+            len,
+        );
         // SAFETY: `base` and `capacity` came from `Box::leak` in `new` and are given back exactly once,
         // because this leaves an empty box behind (for which a dangling pointer of length 0 is right).
         // `&mut self` in the owner's Drop means no fragment is left. Test: pages_return_to_their_pool.
@@ -195,9 +198,7 @@ impl PageWriter {
     pub fn spare(&mut self) -> &mut [u8] {
         // SAFETY: `[filled, capacity)` is initialised and reached by nobody but this exclusive writer.
         // Test: a_page_is_filled_behind_frozen_fragments.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.page.span().ptr.as_ptr().add(self.filled), self.room())
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.page.span().ptr.as_ptr().add(self.filled), self.room()) }
     }
 
     /// Freezes the first `n` bytes of [`spare`](Self::spare) into a fragment.

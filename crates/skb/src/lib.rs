@@ -44,7 +44,7 @@ pub use lent::Lent;
 pub use memlock::MemLock;
 pub use pool::{PageMut, PagePool, PageRef};
 pub use reason::{REASONS, Reason};
-pub use skbuff::{Csum, GsoKind, Gso, HEAD_SIZE, HEADROOM, Meta, NoRoom, SkBuff};
+pub use skbuff::{Csum, Gso, GsoKind, HEAD_SIZE, HEADROOM, Meta, NoRoom, SkBuff};
 pub use ubuf::{Change, UbufInfo};
 
 /// Most fragments in one packet, as in Linux.

@@ -128,7 +128,8 @@ impl Demux {
     ) -> Result<Flow, Error> {
         let mut table = self.connections.write();
         let listeners = self.listeners.read();
-        let begin = self.seed.hash_one((local, remote)).wrapping_add(self.given.fetch_add(1, Ordering::Relaxed));
+        let begin =
+            self.seed.hash_one((local, remote)).wrapping_add(self.given.fetch_add(1, Ordering::Relaxed));
         for port in self.ports(begin) {
             let flow = Flow { local: SocketAddr::new(local, port), remote };
             if !table.contains_key(&flow) && !listeners.contains_key(&port) {
@@ -169,8 +170,5 @@ impl Demux {
 /// Whether two bound addresses of one port would compete for segments.
 fn conflict(a: IpAddr, b: IpAddr) -> bool {
     let dual = |x: IpAddr| x.is_unspecified() && x.is_ipv6();
-    a == b
-        || dual(a)
-        || dual(b)
-        || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
+    a == b || dual(a) || dual(b) || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
 }

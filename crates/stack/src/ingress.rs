@@ -61,7 +61,9 @@ pub(crate) fn poll(shared: &Arc<Shared>, side: &mut RxSide, now: Instant) -> Pol
 
 /// Takes a batch from device `n` up the stack.
 fn receive(shared: &Arc<Shared>, side: &mut RxSide, n: usize, now: Instant) -> usize {
-    let (Some(device), Some(interface)) = (side.devices.get_mut(n), shared.interfaces.get(n)) else { return 0 };
+    let (Some(device), Some(interface)) = (side.devices.get_mut(n), shared.interfaces.get(n)) else {
+        return 0;
+    };
     let mut batch = std::mem::take(&mut side.batch);
     let mut merged = std::mem::take(&mut side.merged);
     let taken = device.poll_rx(BUDGET, &mut batch);

@@ -71,7 +71,10 @@ impl<'a> CopyIn<'a> {
         // SAFETY: the borrow outlives this value, and with it every use of the span. A slice's pointer is
         // never null. Test: copied_bytes_arrive_in_order.
         let span = unsafe { Span::new(slice.as_ptr(), slice.len()) };
-        Self { span: span.unwrap_or_else(|| unreachable!("a slice's pointer is not null")), _borrow: PhantomData }
+        Self {
+            span: span.unwrap_or_else(|| unreachable!("a slice's pointer is not null")),
+            _borrow: PhantomData,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -58,9 +58,7 @@ fn run(shared: &Arc<Shared>, stop: &AtomicBool) {
 pub(crate) fn sleep(shared: &Shared, side: &mut RxSide, next: Option<Instant>) {
     shared.wakeup.about_to_sleep(next);
     let earlier = shared.timers.lock().next_deadline().is_some_and(|t| next.is_none_or(|n| t < n));
-    let idle = !earlier
-        && shared.loopback.is_empty()
-        && side.devices.iter_mut().all(|d| d.arm());
+    let idle = !earlier && shared.loopback.is_empty() && side.devices.iter_mut().all(|d| d.arm());
     if idle {
         let mut fds: Vec<_> = side
             .devices

@@ -145,7 +145,9 @@ impl Builder {
             config,
         };
         let shared = Arc::new(shared);
-        Ok(Stack { handle: Arc::new(Handle { shared, thread: Mutex::new(None), threaded: AtomicBool::new(false) }) })
+        Ok(Stack {
+            handle: Arc::new(Handle { shared, thread: Mutex::new(None), threaded: AtomicBool::new(false) }),
+        })
     }
 }
 

@@ -346,7 +346,9 @@ impl TcpSocket {
         }
         match kind {
             IcmpKind::FragmentationNeeded { mtu } | IcmpKind::PacketTooBig { mtu } => {
-                let mtu = self.shared.with_inet(|inet| inet.update_pmtu(fx.now(&self.shared), flow.remote.ip(), mtu));
+                let mtu = self
+                    .shared
+                    .with_inet(|inet| inet.update_pmtu(fx.now(&self.shared), flow.remote.ip(), mtu));
                 core.dst = None;
                 tcb.set_path_mtu_payload(egress::max_segment(mtu, flow.remote.is_ipv6()));
                 Outcome::empty()

@@ -32,7 +32,13 @@ impl Cookies {
     }
 
     /// The initial sequence number: 24 bits of hash, 6 of time, 2 of segment size.
-    pub(crate) fn make(&self, now: Instant, local: SocketAddr, remote: SocketAddr, syn: &TcpHeader) -> SeqNum {
+    pub(crate) fn make(
+        &self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        syn: &TcpHeader,
+    ) -> SeqNum {
         let wanted = syn.options.mss.unwrap_or(536);
         let size = MSS.iter().rposition(|m| *m <= wanted).unwrap_or(0) as u32;
         self.cookie(tick(now), local, remote, syn.seq, size)

@@ -61,9 +61,12 @@ impl Listen {
         let cfg = Config { mss, ..self.cfg.clone() };
         let ports = (local.port(), remote.port());
         if flags.contains(TcpFlags::ACK) {
-            let cookie = self.cookies.check(now, local, remote, &seg.header, cfg.timestamps.then_some(ts_offset));
+            let cookie =
+                self.cookies.check(now, local, remote, &seg.header, cfg.timestamps.then_some(ts_offset));
             return match cookie.filter(|_| !flags.contains(TcpFlags::SYN)) {
-                Some(options) => ListenVerdict::Established(Box::new(from_cookie(cfg, ports, seg, options, ts_offset, now))),
+                Some(options) => ListenVerdict::Established(Box::new(from_cookie(
+                    cfg, ports, seg, options, ts_offset, now,
+                ))),
                 None => reset_for(seg).map_or(ListenVerdict::Ignore, ListenVerdict::Reply),
             };
         }
@@ -156,7 +159,8 @@ pub fn reset_for(seg: &SegmentIn) -> Option<SkBuff> {
     } else {
         (SeqNum(0), h.seq + seg.len(), TcpFlags::RST | TcpFlags::ACK)
     };
-    let reset = TcpHeader { src_port: h.dst_port, dst_port: h.src_port, seq, ack, flags, ..TcpHeader::default() };
+    let reset =
+        TcpHeader { src_port: h.dst_port, dst_port: h.src_port, seq, ack, flags, ..TcpHeader::default() };
     Some(emit(&reset))
 }
 

@@ -50,7 +50,15 @@ impl RtxQueue {
     /// Records new data as sent.
     pub(crate) fn push(&mut self, seq: SeqNum, end: SeqNum, now: Instant) {
         self.total += end.since(seq);
-        self.queue.push_back(Sent { seq, end, sent_at: now, again: false, sacked: false, lost: false, rexmit: false });
+        self.queue.push_back(Sent {
+            seq,
+            end,
+            sent_at: now,
+            again: false,
+            sacked: false,
+            lost: false,
+            rexmit: false,
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -100,8 +100,17 @@ mod tests {
     use super::*;
 
     const STATES: [State; 11] = [
-        S::Closed, S::Listen, S::SynSent, S::SynReceived, S::Established, S::FinWait1, S::FinWait2, S::CloseWait,
-        S::Closing, S::LastAck, S::TimeWait,
+        S::Closed,
+        S::Listen,
+        S::SynSent,
+        S::SynReceived,
+        S::Established,
+        S::FinWait1,
+        S::FinWait2,
+        S::CloseWait,
+        S::Closing,
+        S::LastAck,
+        S::TimeWait,
     ];
 
     /// The graph, drawn from the table: a change of the machine shows here.

@@ -274,9 +274,7 @@ impl Tcb {
             None => (self.snd.shift, self.rcv.shift) = (0, 0),
         }
         self.ts = match (self.ts, options.timestamps) {
-            (Some(ours), Some(theirs)) => {
-                Some(TimestampState { recent: theirs.val, recent_at: now, ..ours })
-            }
+            (Some(ours), Some(theirs)) => Some(TimestampState { recent: theirs.val, recent_at: now, ..ours }),
             _ => None,
         };
         self.sack &= options.sack_permitted;
@@ -446,8 +444,8 @@ impl Tcb {
     pub fn abort(&mut self, released: &mut Released) {
         //= rfc9293#section-3.10.5
         //# Send a reset segment: <SEQ=SND.NXT><CTL=RST>
-        let tell = self.state.is_synchronized() && self.state != State::TimeWait
-            || self.state == State::SynReceived;
+        let tell =
+            self.state.is_synchronized() && self.state != State::TimeWait || self.state == State::SynReceived;
         let seq = self.snd.nxt;
         self.end(Some(TcpError::Aborted), released);
         if tell {

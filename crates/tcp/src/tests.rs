@@ -134,8 +134,11 @@ impl World {
             at += Duration::from_millis(self.random.below(30));
         }
         if self.random.below(100) < doubled {
-            let copy =
-                SegmentIn { header: seg.header.clone(), payload: seg.payload.private_copy(), gso_size: seg.gso_size };
+            let copy = SegmentIn {
+                header: seg.header.clone(),
+                payload: seg.payload.private_copy(),
+                gso_size: seg.gso_size,
+            };
             self.wire.push((at + Duration::from_millis(3), 1 - from, copy));
         }
         self.wire.push((at, 1 - from, seg));
@@ -172,7 +175,8 @@ impl World {
         let end = self.now + d;
         loop {
             self.transmit();
-            let next = self.wire.iter().map(|w| w.0).chain(self.ends.iter().filter_map(Tcb::next_timeout)).min();
+            let next =
+                self.wire.iter().map(|w| w.0).chain(self.ends.iter().filter_map(Tcb::next_timeout)).min();
             match next {
                 Some(t) if t <= end => assert!(self.step()),
                 _ => break,
@@ -495,7 +499,8 @@ fn time_wait_gives_way_to_a_newer_connection() {
     w.ends[1].shutdown_send();
     w.run_for(Duration::from_millis(50));
     assert_eq!(w.ends[0].state(), State::TimeWait);
-    let mut header = TcpHeader { seq: w.ends[0].rcv.nxt + 1000, flags: TcpFlags::SYN, ..TcpHeader::default() };
+    let mut header =
+        TcpHeader { seq: w.ends[0].rcv.nxt + 1000, flags: TcpFlags::SYN, ..TcpHeader::default() };
     header.options.timestamps = Some(wire::tcp::Timestamps { val: w.ends[0].ts.unwrap().recent + 1, ecr: 0 });
     let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0 };
     let o = w.ends[0].segment_arrives(w.now, seg, &mut w.released);
@@ -519,7 +524,8 @@ fn tiny_early_segments_cannot_take_more_memory_than_the_buffer() {
 fn arbitrary_segments_never_panic() {
     let mut r = Random(5);
     for seed in 0..200 {
-        let mut w = if seed % 2 == 0 { World::connected() } else { World::new(config(), config(), 1, (0, 0, 0)) };
+        let mut w =
+            if seed % 2 == 0 { World::connected() } else { World::new(config(), config(), 1, (0, 0, 0)) };
         write(&mut w.ends[1], 20_000);
         w.transmit();
         for _ in 0..200 {

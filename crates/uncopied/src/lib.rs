@@ -61,10 +61,10 @@ mod stream;
 
 pub use dev::{bare, impair, link, mem, netns, reflector, tap};
 pub use listener::TcpListener;
+pub use raw::{MSG_DONTWAIT, MSG_MORE, MSG_ZEROCOPY};
 pub use stack::netdev::{Device, DeviceInfo, DropReason, Features, LinkKind};
 pub use stack::skb::{Change, Completion, Lent, Reason};
 pub use stack::tcp::{CongestionKind, State, TcpInfo};
 pub use stack::time::{Clock, Instant, ManualClock, SystemClock};
 pub use stack::{Builder, Config, Error, Polled, Ready, RouteConfig, Shutdown, Stack, Stats, Ticket};
-pub use raw::{MSG_DONTWAIT, MSG_MORE, MSG_ZEROCOPY};
 pub use stream::{LendFailed, TcpStream};

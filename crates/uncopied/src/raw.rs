@@ -5,8 +5,8 @@
 
 use std::io::{self, IoSlice};
 
-pub use stack::{MSG_MORE, MSG_ZEROCOPY};
 use stack::{BorrowedIo, Error, Ready, SendCall, Ticket};
+pub use stack::{MSG_MORE, MSG_ZEROCOPY};
 
 use crate::TcpStream;
 use crate::stream::wait;

@@ -191,7 +191,8 @@ impl TcpStream {
                 error
             })
         });
-        result.map_err(|error| LendFailed { error, buffer: waiting.unwrap_or_else(|| Lent::from(Vec::new())) })
+        result
+            .map_err(|error| LendFailed { error, buffer: waiting.unwrap_or_else(|| Lent::from(Vec::new())) })
     }
 
     /// Lends a buffer, or copies it when a limit on lent memory is reached: never a dead end. `None` means

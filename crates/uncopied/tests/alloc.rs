@@ -1,9 +1,9 @@
 //! What a lending call allocates: its own record, and nothing on the way to the device and back (Z9: the
 //! notification is allocated in the send call, so that completing cannot fail).
 
-mod common;
 #[path = "common/alloc_count.rs"]
 mod alloc_count;
+mod common;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

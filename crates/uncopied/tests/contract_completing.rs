@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
-use uncopied::{Completion, Error, Features, Reason, Ready, Shutdown, TcpStream};
+use uncopied::{Completion, Error, Features, Ready, Reason, Shutdown, TcpStream};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -309,7 +309,11 @@ fn a_notification_says_code_1_and_the_reason_when_copied_and_0_when_not() {
     let c = |copied, device| Completion { first: 4, last: 6, copied, device };
     assert_eq!((c(None, false).ee_code(), c(None, false).ee_pad()), (0, 0));
     assert_eq!((c(Some(Reason::Tap), false).ee_code(), c(Some(Reason::Tap), false).ee_pad()), (1, 4));
-    assert_eq!((c(None, true).ee_code(), c(None, true).ee_pad()), (0, 11), "the device read it: not our copy");
+    assert_eq!(
+        (c(None, true).ee_code(), c(None, true).ee_pad()),
+        (0, 11),
+        "the device read it: not our copy"
+    );
     assert_eq!(c(None, false).calls(), 3);
     assert_eq!(c(None, false).ids().collect::<Vec<_>>(), [4, 5, 6]);
 }

@@ -8,7 +8,7 @@ use common::*;
 use stack::TcpSocket;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use uncopied::{Error, Features, MSG_DONTWAIT, MSG_ZEROCOPY, Reason, Ready, Stack};
+use uncopied::{Error, Features, MSG_DONTWAIT, MSG_ZEROCOPY, Ready, Reason, Stack};
 
 #[test]
 fn an_accepted_socket_inherits_so_zerocopy_from_its_listener() {

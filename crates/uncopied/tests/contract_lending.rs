@@ -5,9 +5,9 @@ mod common;
 
 use common::borrowed::{Area, sendmsg};
 use common::*;
+use stack::skb::{MAX_SKB_FRAGS, OPTMEM_PER_CALL, SkBuff};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stack::skb::{MAX_SKB_FRAGS, OPTMEM_PER_CALL, SkBuff};
 use uncopied::{Error, Features, Lent, MSG_ZEROCOPY, TcpStream};
 
 /// Data packets that are in `a`'s device now.

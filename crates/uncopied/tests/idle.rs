@@ -1,8 +1,8 @@
 //! What an idle connection costs: little memory, and no work at all.
 
-mod common;
 #[path = "common/alloc_count.rs"]
 mod alloc_count;
+mod common;
 
 use std::time::Duration;
 

@@ -188,7 +188,8 @@ fn the_kernel_connects_to_our_listener_and_we_lend_to_it_while_it_sends() {
         let listener = TcpListener::bind(&stack, "[::]:80".parse().unwrap()).unwrap();
         for family in 0..2 {
             let peer = std::thread::spawn(move || {
-                let s = patient_kernel(std::net::TcpStream::connect_timeout(&ours(family, 80), WAIT).unwrap());
+                let s =
+                    patient_kernel(std::net::TcpStream::connect_timeout(&ours(family, 80), WAIT).unwrap());
                 let mut tx = s.try_clone().unwrap();
                 let writer = std::thread::spawn(move || {
                     (0..8).for_each(|n| tx.write_all(&block(n, 1 << 20)).unwrap());
@@ -240,7 +241,9 @@ fn small_packets() -> TapConfig {
 
 #[test]
 fn lends_over_a_wire_that_loses_one_packet_in_a_hundred() {
-    with_tap_of("loss", small_packets(), |tap| over_a_bad_wire(tap, Rules { loss: 0.01, ..Rules::default() }));
+    with_tap_of("loss", small_packets(), |tap| {
+        over_a_bad_wire(tap, Rules { loss: 0.01, ..Rules::default() })
+    });
 }
 
 #[test]

@@ -14,8 +14,8 @@ use stack::skb::{OPTMEM_PER_CALL, SkBuff};
 use uncopied::impair::{Impair, ImpairConfig, Rules};
 use uncopied::mem::MemConfig;
 use uncopied::{
-    Clock, Error, Features, Instant, Lent, MSG_ZEROCOPY, ManualClock, Reason, Ready, Shutdown, Stack, TcpListener,
-    TcpStream, mem,
+    Clock, Error, Features, Instant, Lent, MSG_ZEROCOPY, ManualClock, Ready, Reason, Shutdown, Stack,
+    TcpListener, TcpStream, mem,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -77,7 +77,10 @@ fn a_request_of_lent_and_copied_pieces_completes_when_the_last_byte_is_acknowled
     net.run(5 * SECOND);
     assert_eq!(drain(&rx).len(), total + 500);
     let done = completions(&tx);
-    assert_eq!(done.iter().map(|c| (c.first, c.last, c.copied)).collect::<Vec<_>>(), [(0, 0, Some(Reason::Tap))]);
+    assert_eq!(
+        done.iter().map(|c| (c.first, c.last, c.copied)).collect::<Vec<_>>(),
+        [(0, 0, Some(Reason::Tap))]
+    );
 }
 
 // gRPC, QEMU, folly: ENOBUFS is fatal, or a dead end until something else drains the error queue.
@@ -182,7 +185,11 @@ fn completions_come_for_ipv4_ipv6_and_mapped_addresses() {
         assert!(drain(&rx) == pattern(100_000), "{to}");
         net.run(SECOND);
         let done = completions(&tx);
-        assert_eq!(done.iter().map(|c| (c.first, c.last, c.copied)).collect::<Vec<_>>(), [(0, 0, None)], "{to}");
+        assert_eq!(
+            done.iter().map(|c| (c.first, c.last, c.copied)).collect::<Vec<_>>(),
+            [(0, 0, None)],
+            "{to}"
+        );
     }
 }
 
@@ -296,7 +303,8 @@ fn closing_with_lent_memory_in_a_shaper_frees_it_when_it_has_left() {
     let (device, at_a) = mem::pair(MemConfig::default());
     let c: Arc<dyn Clock> = clock.clone();
     let rules = Rules { delay: Duration::from_millis(500), ..Rules::default() };
-    let shaper = Impair::new(Box::new(device), ImpairConfig { tx: rules, ..ImpairConfig::default() }, c.clone());
+    let shaper =
+        Impair::new(Box::new(device), ImpairConfig { tx: rules, ..ImpairConfig::default() }, c.clone());
     let a = Stack::builder().device(shaper, &[(A.into(), 24)]).clock(c);
     let a = a.configure(|c| c.memlock = u64::MAX).build().unwrap();
     let (b, at_b) = stack_at(B, Features::all(), &clock, |_| {});

@@ -146,7 +146,8 @@ fn a_link_that_drops_what_does_not_fit_loses_nothing_that_tcp_does_not_bring_bac
 #[test]
 fn a_sender_blocked_on_a_full_buffer_is_woken_by_a_reset_and_by_a_purge() {
     for purge in [false, true] {
-        let net = net(LinkConfig::default(), |c| (c.rcvbuf, c.rcvbuf_max, c.sndbuf) = (20_000, 20_000, 50_000));
+        let net =
+            net(LinkConfig::default(), |c| (c.rcvbuf, c.rcvbuf_max, c.sndbuf) = (20_000, 20_000, 50_000));
         let (tx, rx) = net.connect();
         let tx = Arc::new(tx);
         let sender = std::thread::spawn({
@@ -165,7 +166,11 @@ fn a_sender_blocked_on_a_full_buffer_is_woken_by_a_reset_and_by_a_purge() {
             same = if queued == last && queued > 0 { same + 1 } else { 0 };
             last = queued;
         }
-        if purge { tx.purge().unwrap() } else { rx.abort() }
+        if purge {
+            tx.purge().unwrap()
+        } else {
+            rx.abort()
+        }
         let error = sender.join().unwrap();
         let expected: &[Error] =
             if purge { &[Error::NotConnected, Error::Pipe] } else { &[Error::Reset, Error::Pipe] };

@@ -72,9 +72,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn naive(bytes: &[u8]) -> u16 {
-        let total = bytes.chunks(2).fold(0u64, |t, c| {
-            t + (u64::from(c[0]) << 8) + u64::from(c.get(1).copied().unwrap_or(0))
-        });
+        let total = bytes
+            .chunks(2)
+            .fold(0u64, |t, c| t + (u64::from(c[0]) << 8) + u64::from(c.get(1).copied().unwrap_or(0)));
         fold(total)
     }
 
@@ -97,8 +97,8 @@ mod tests {
     fn a_known_header_sums_to_its_checksum() {
         // The IPv4 header of an SSDP packet, a worked example found in many texts.
         let header = [
-            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8, 0x00, 0x01, 0xc0,
-            0xa8, 0x00, 0xc7,
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8, 0x00, 0x01,
+            0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(finish(sum(&header)), 0xb861);
     }

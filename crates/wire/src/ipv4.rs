@@ -109,7 +109,8 @@ impl Ipv4Header {
     /// Writes the header, without options and with its checksum, into the first [`HEADER_LEN`] bytes of
     /// `out`.
     pub fn emit(&self, out: &mut [u8]) {
-        let addresses = checksum::combine(checksum::sum(&self.src.octets()), checksum::sum(&self.dst.octets()));
+        let addresses =
+            checksum::combine(checksum::sum(&self.src.octets()), checksum::sum(&self.dst.octets()));
         self.emit_summed(addresses, out);
     }
 

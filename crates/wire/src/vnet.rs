@@ -89,7 +89,14 @@ mod tests {
 
     #[test]
     fn a_header_survives() {
-        let h = VnetHeader { flags: 1, gso_type: 4, hdr_len: 74, gso_size: 1440, csum_start: 54, csum_offset: 16 };
+        let h = VnetHeader {
+            flags: 1,
+            gso_type: 4,
+            hdr_len: 74,
+            gso_size: 1440,
+            csum_start: 54,
+            csum_offset: 16,
+        };
         assert_eq!(VnetHeader::parse(&h.to_bytes()), Some(h));
         assert_eq!((HEADER_LEN, VnetHeader::parse(&[0; 11])), (12, None));
     }

@@ -23,10 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("stack", &["tcp", "inet", "netdev", "skb", "wire", "time"]),
     // `skb` and `time` for what the facade exports again: `Lent`, `Reason`, `Clock`.
     ("uncopied", &["stack", "dev", "skb", "time"]),
-    (
-        "sim",
-        &["stack", "dev", "tcp", "inet", "netdev", "skb", "wire", "time"],
-    ),
+    ("sim", &["stack", "dev", "tcp", "inet", "netdev", "skb", "wire", "time"]),
     ("cli", &["uncopied", "sim"]),
     ("xtask", &[]),
 ];
@@ -72,16 +69,10 @@ fn dependencies(metadata: &Value) -> BTreeMap<String, Vec<Edge>> {
         list(&package["dependencies"])
             .iter()
             .filter(|d| ours.contains(&text(&d["name"])))
-            .map(|d| Edge {
-                to: short(&text(&d["name"])).into(),
-                dev: d["kind"] == "dev",
-            })
+            .map(|d| Edge { to: short(&text(&d["name"])).into(), dev: d["kind"] == "dev" })
             .collect()
     };
-    packages
-        .iter()
-        .map(|p| (short(&text(&p["name"])).to_owned(), edges(p)))
-        .collect()
+    packages.iter().map(|p| (short(&text(&p["name"])).to_owned(), edges(p))).collect()
 }
 
 fn judge(graph: &BTreeMap<String, Vec<Edge>>) -> Vec<Finding> {
@@ -91,9 +82,7 @@ fn judge(graph: &BTreeMap<String, Vec<Edge>>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (from, edges) in graph {
         let Some(allowed) = row(EDGES, from) else {
-            findings.push(format!(
-                "crate {from} has no layer: add it to EDGES in xtask/src/tidy/graph.rs"
-            ));
+            findings.push(format!("crate {from} has no layer: add it to EDGES in xtask/src/tidy/graph.rs"));
             continue;
         };
         let in_tests = row(TEST_EDGES, from).unwrap_or_default();
@@ -152,19 +141,7 @@ mod tests {
             { "name": "uncopied-skb", "dependencies": [ { "name": "uncopied-tcp", "kind": "dev" } ] },
         ] });
         let graph = dependencies(&metadata);
-        assert_eq!(
-            graph["tcp"],
-            [Edge {
-                to: "skb".into(),
-                dev: false
-            }]
-        );
-        assert_eq!(
-            graph["skb"],
-            [Edge {
-                to: "tcp".into(),
-                dev: true
-            }]
-        );
+        assert_eq!(graph["tcp"], [Edge { to: "skb".into(), dev: false }]);
+        assert_eq!(graph["skb"], [Edge { to: "tcp".into(), dev: true }]);
     }
 }

@@ -38,9 +38,9 @@ fn compare(now: &Lengths, listed: &Lengths) -> Vec<Finding> {
         let limit = if what.contains(' ') { FUNCTION } else { FILE };
         match listed.get(what) {
             None => findings.push(format!("{what}: {lines} lines, the limit is {limit}: shorten it")),
-            Some(was) if lines > was => findings.push(format!(
-                "{what}: {lines} lines, {RATCHET} says {was}: it may not grow"
-            )),
+            Some(was) if lines > was => {
+                findings.push(format!("{what}: {lines} lines, {RATCHET} says {was}: it may not grow"))
+            }
             Some(_) => {}
         }
     }
@@ -83,9 +83,7 @@ fn entry(line: &str) -> Result<Option<(String, usize)>, Error> {
     if line.trim().is_empty() || line.starts_with('#') {
         return Ok(None);
     }
-    let (lines, what) = line
-        .split_once(' ')
-        .ok_or_else(|| format!("{RATCHET}: no number: {line}"))?;
+    let (lines, what) = line.split_once(' ').ok_or_else(|| format!("{RATCHET}: no number: {line}"))?;
     let lines = lines.parse().map_err(|e| format!("{RATCHET}: {lines}: {e}"))?;
     Ok(Some((what.trim().into(), lines)))
 }
@@ -140,11 +138,7 @@ fn functions(tokens: &TokenStream, within: &str, found: &mut impl FnMut(&str, us
 }
 
 fn join(within: &str, name: &str) -> String {
-    if within.is_empty() {
-        name.into()
-    } else {
-        format!("{within}::{name}")
-    }
+    if within.is_empty() { name.into() } else { format!("{within}::{name}") }
 }
 
 /// The type's name in what follows `impl`, without path and generics.
@@ -169,9 +163,7 @@ mod tests {
 
     fn lengths(text: &str) -> Vec<(String, usize)> {
         let mut all = Vec::new();
-        functions(&text.parse().unwrap(), "", &mut |name, lines| {
-            all.push((name.into(), lines))
-        });
+        functions(&text.parse().unwrap(), "", &mut |name, lines| all.push((name.into(), lines)));
         all
     }
 
@@ -184,27 +176,17 @@ mod tests {
 
     #[test]
     fn functions_within_macros_are_measured() {
-        assert_eq!(
-            lengths("proptest! { #[test]\nfn a(x in 0..9) {\n\n} }"),
-            [("a".to_owned(), 3)]
-        );
+        assert_eq!(lengths("proptest! { #[test]\nfn a(x in 0..9) {\n\n} }"), [("a".to_owned(), 3)]);
     }
 
     #[test]
     fn an_impl_trait_argument_does_not_hide_the_function() {
-        assert_eq!(
-            lengths("fn a(f: impl Fn()) -> impl Fn() { f }"),
-            [("a".to_owned(), 1)]
-        );
+        assert_eq!(lengths("fn a(f: impl Fn()) -> impl Fn() { f }"), [("a".to_owned(), 1)]);
     }
 
     #[test]
     fn the_list_only_shrinks() {
-        let now = Lengths::from([
-            ("a.rs f".into(), 80),
-            ("b.rs g".into(), 90),
-            ("c.rs h".into(), 75),
-        ]);
+        let now = Lengths::from([("a.rs f".into(), 80), ("b.rs g".into(), 90), ("c.rs h".into(), 75)]);
         let old = "# why\n85 a.rs f\n80 b.rs g\n99 d.rs gone\n";
         assert_eq!(shrink(&now, old).unwrap(), "# why\n80 a.rs f\n80 b.rs g\n");
         let listed = Lengths::from([("a.rs f".into(), 85), ("b.rs g".into(), 80)]);

@@ -27,18 +27,12 @@ pub(super) fn check(root: &Path, files: &[File]) -> Vec<Finding> {
         let dir = Path::new(&file.path).parent().unwrap_or(Path::new(""));
         for (line, link) in local_links(&file.text) {
             if !root.join(dir).join(&link).exists() {
-                findings.push(format!(
-                    "{}:{line}: link to {link}, which does not exist",
-                    file.path
-                ));
+                findings.push(format!("{}:{line}: link to {link}, which does not exist", file.path));
             }
         }
         for (line, path) in named_paths(&file.text) {
             if !root.join(&path).exists() {
-                findings.push(format!(
-                    "{}:{line}: names `{path}`, which does not exist",
-                    file.path
-                ));
+                findings.push(format!("{}:{line}: names `{path}`, which does not exist", file.path));
             }
         }
     }
@@ -59,14 +53,9 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn local_links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (n, line) in prose(text) {
-        let inline = line
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', ' ']).next());
-        let reference = line
-            .strip_prefix('[')
-            .and_then(|l| l.split_once("]: "))
-            .map(|(_, target)| target.trim());
+        let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+        let reference =
+            line.strip_prefix('[').and_then(|l| l.split_once("]: ")).map(|(_, target)| target.trim());
         for target in inline.chain(reference) {
             let path = target.split('#').next().unwrap_or_default();
             if !path.is_empty() && !target.contains("://") && !target.starts_with("mailto:") {
@@ -98,10 +87,7 @@ mod tests {
     #[test]
     fn local_links_are_found_and_others_left_out() {
         let text = "[a](b.md#c) [d](https://e.f) [g](#h)\n```\n[i](j)\n```\n[k]: l/m.md\n";
-        assert_eq!(
-            local_links(text),
-            [(1, "b.md".to_owned()), (5, "l/m.md".to_owned())]
-        );
+        assert_eq!(local_links(text), [(1, "b.md".to_owned()), (5, "l/m.md".to_owned())]);
     }
 
     #[test]

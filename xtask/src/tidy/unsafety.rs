@@ -7,10 +7,7 @@ use crate::source::{self, File, ident, is_punct, line_of};
 
 /// The files that may contain unsafe code, and what for.
 const ALLOWED: &[(&str, &str)] = &[
-    (
-        "crates/skb/src/foreign.rs",
-        "memory that others may change or unmap",
-    ),
+    ("crates/skb/src/foreign.rs", "memory that others may change or unmap"),
     ("crates/skb/src/pool.rs", "pages shared by spans"),
     ("crates/dev/src/sys.rs", "ioctls and I/O vectors"),
     ("crates/stack/src/raw.rs", "sends from borrowed memory"),
@@ -38,10 +35,8 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
                     file.path
                 ));
             } else if needs_reason && !has_reason(file, line) {
-                findings.push(format!(
-                    "{}:{line}: no `// SAFETY:` comment in the {NEAR} lines above",
-                    file.path
-                ));
+                findings
+                    .push(format!("{}:{line}: no `// SAFETY:` comment in the {NEAR} lines above", file.path));
             }
         }
     }
@@ -67,16 +62,10 @@ fn scan(tokens: &TokenStream, out: &mut Vec<Use>) {
     source::for_each_level(tokens, &mut |level| {
         for (n, token) in level.iter().enumerate() {
             if ident(token).is_some_and(|i| i == "unsafe") {
-                out.push(Use {
-                    line: line_of(token),
-                    needs_reason: needs_reason(&level[n + 1..]),
-                });
+                out.push(Use { line: line_of(token), needs_reason: needs_reason(&level[n + 1..]) });
             }
             if is_punct(token, '#') && level[n + 1..].iter().take(2).any(switches_off) {
-                out.push(Use {
-                    line: line_of(token),
-                    needs_reason: false,
-                });
+                out.push(Use { line: line_of(token), needs_reason: false });
             }
         }
     });
@@ -108,11 +97,7 @@ fn switches_off(token: &TokenTree) -> bool {
             };
             let off = ["allow", "expect", "warn"].contains(&word.as_str());
             found |= off
-                && lints
-                    .stream()
-                    .into_iter()
-                    .filter_map(|t| ident(&t))
-                    .any(|l| LINTS.contains(&l.as_str()));
+                && lints.stream().into_iter().filter_map(|t| ident(&t)).any(|l| LINTS.contains(&l.as_str()));
         }
     });
     found
@@ -120,11 +105,8 @@ fn switches_off(token: &TokenTree) -> bool {
 
 /// Whether the line, or a comment that ends just above it, says `SAFETY:`.
 fn has_reason(file: &File, line: usize) -> bool {
-    let says = |n: usize| {
-        file.line(n)
-            .split_once("//")
-            .is_some_and(|(_, comment)| comment.contains("SAFETY:"))
-    };
+    let says =
+        |n: usize| file.line(n).split_once("//").is_some_and(|(_, comment)| comment.contains("SAFETY:"));
     let is_comment = |n: usize| file.line(n).trim_start().starts_with("//");
     if (line.saturating_sub(NEAR)..=line).any(says) {
         return true;
@@ -169,16 +151,10 @@ mod tests {
     fn switching_the_lint_off_elsewhere_is_found() {
         assert_eq!(found("crates/tcp/src/tcb.rs", "#![allow(unsafe_code)]"), 1);
         assert_eq!(
-            found(
-                "crates/tcp/src/tcb.rs",
-                "#[cfg_attr(test, expect(dead_code, unsafe_code))] fn f() {}"
-            ),
+            found("crates/tcp/src/tcb.rs", "#[cfg_attr(test, expect(dead_code, unsafe_code))] fn f() {}"),
             1
         );
-        assert_eq!(
-            found("crates/x/tests/alloc_count.rs", "#![allow(unsafe_code)]"),
-            0
-        );
+        assert_eq!(found("crates/x/tests/alloc_count.rs", "#![allow(unsafe_code)]"), 0);
         assert_eq!(found("crates/x/src/alloc.rs", "#![allow(unsafe_code)]"), 1);
     }
 
@@ -186,20 +162,11 @@ mod tests {
     fn a_block_needs_its_reason_near() {
         assert_eq!(found(LISTED, "// SAFETY: g.\nfn f() { unsafe { g() } }"), 0);
         assert_eq!(found(LISTED, "// SAFETY: g.\n\n\n\nfn f() { unsafe { g() } }"), 1);
-        assert_eq!(
-            found(
-                LISTED,
-                "// SAFETY: g,\n// h,\n// i,\n// j,\n// k.\nfn f() { unsafe { g() } }"
-            ),
-            0
-        );
+        assert_eq!(found(LISTED, "// SAFETY: g,\n// h,\n// i,\n// j,\n// k.\nfn f() { unsafe { g() } }"), 0);
         assert_eq!(found(LISTED, "unsafe impl Send for X {}"), 1);
         assert_eq!(found(LISTED, "unsafe extern \"C\" { fn f(); }"), 1);
         assert_eq!(
-            found(
-                LISTED,
-                "unsafe fn f() {}\ntype F = unsafe extern \"C\" fn();\nunsafe trait T {}"
-            ),
+            found(LISTED, "unsafe fn f() {}\ntype F = unsafe extern \"C\" fn();\nunsafe trait T {}"),
             0
         );
     }

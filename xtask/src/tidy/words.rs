@@ -20,11 +20,7 @@ const TIMELESS: [&str; 6] = ["wire", "skb", "netdev", "inet", "tcp", "sim"];
 
 pub(super) fn check(root: &Path, files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let here = root
-        .canonicalize()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let here = root.canonicalize().unwrap_or_default().to_string_lossy().into_owned();
     for file in files {
         in_lines(file, &here, &mut findings);
         in_tokens(file, &mut findings);
@@ -54,10 +50,8 @@ fn machine_path(line: &str, here: &str) -> Option<String> {
         !before.is_some_and(|c| c.is_alphanumeric() || "/._-*$~}>)]".contains(c))
     });
     for (at, _) in starts {
-        let path: String = line[at..]
-            .chars()
-            .take_while(|c| c.is_alphanumeric() || "/._-".contains(*c))
-            .collect();
+        let path: String =
+            line[at..].chars().take_while(|c| c.is_alphanumeric() || "/._-".contains(*c)).collect();
         let first = path.split('/').nth(1).unwrap_or_default();
         let below = path.len() > first.len() + 1;
         if below && PLACES.contains(&first) || here.len() > 1 && path.starts_with(here) {
@@ -69,9 +63,7 @@ fn machine_path(line: &str, here: &str) -> Option<String> {
 
 fn in_tokens(file: &File, findings: &mut Vec<Finding>) {
     let Some(tokens) = &file.tokens else { return };
-    let timeless = TIMELESS
-        .iter()
-        .any(|c| file.path.starts_with(&format!("crates/{c}/src/")));
+    let timeless = TIMELESS.iter().any(|c| file.path.starts_with(&format!("crates/{c}/src/")));
     source::for_each_level(tokens, &mut |level| {
         for (n, token) in level.iter().enumerate() {
             let Some(next) = level.get(n + 1) else { continue };
@@ -122,11 +114,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> usize {
-        check(
-            Path::new("/nowhere/at/all"),
-            &[File::new("crates/x/src/y.rs", text).unwrap()],
-        )
-        .len()
+        check(Path::new("/nowhere/at/all"), &[File::new("crates/x/src/y.rs", text).unwrap()]).len()
     }
 
     #[test]
@@ -157,10 +145,7 @@ mod tests {
         let path = |place: &str| format!("const P: &str = \"/{place}/someone/x\";");
         assert_eq!(found(&path("home")), 1);
         assert_eq!(found(&path("proc")), 0);
-        assert_eq!(
-            found("// see https://example.org/home/page, ../work/x and $HOME/work/x"),
-            0
-        );
+        assert_eq!(found("// see https://example.org/home/page, ../work/x and $HOME/work/x"), 0);
         assert_eq!(
             machine_path("in /somewhere/checkout/x", "/somewhere/checkout"),
             Some("/somewhere/checkout/x".into())

@@ -55,7 +55,12 @@ pub fn draw(results: &Results, path: &Path) -> Result<(), Error> {
             .label(format!("{mode}, {temperature} source"))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
     }
-    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw().map_err(|e| explain(&e))?;
+    chart
+        .configure_series_labels()
+        .background_style(WHITE)
+        .border_style(BLACK)
+        .draw()
+        .map_err(|e| explain(&e))?;
     root.present().map_err(|e| explain(&e))?;
     Ok(())
 }

@@ -8,13 +8,27 @@ use super::figures::{Cell, Mode, Results, median, paper};
 
 /// Prints everything.
 pub fn print(results: &Results, options: &Options) {
-    println!("Device: {}. CPU seconds per GB, median of {} runs, copy and lend interleaved.", results.device, options.runs);
+    println!(
+        "Device: {}. CPU seconds per GB, median of {} runs, copy and lend interleaved.",
+        results.device, options.runs
+    );
     println!("process: the sending thread; system: all threads. paper: Linux, netperf at 10 Gbit/s.\n");
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED);
     table.set_header([
-        "source", "size", "process copy", "lend", "ratio", "paper", "system copy", "lend", "ratio", "paper",
-        "Gbit/s copy", "lend", "calls/notif.",
+        "source",
+        "size",
+        "process copy",
+        "lend",
+        "ratio",
+        "paper",
+        "system copy",
+        "lend",
+        "ratio",
+        "paper",
+        "Gbit/s copy",
+        "lend",
+        "calls/notif.",
     ]);
     for cell in &results.cells {
         table.add_row(row(cell));

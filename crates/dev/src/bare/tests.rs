@@ -14,7 +14,9 @@ fn config(frame: usize) -> BareConfig {
 /// Sends `total` bytes of a pattern to a kernel socket that checks each one.
 fn run(kind: TapKind, frame: usize, total: u64) {
     in_private_net(move |net| {
-        let tap = net.tap(TapConfig { kind, ..TapConfig::default() }, &[("10.78.0.1".parse().unwrap(), 24)]).unwrap();
+        let tap = net
+            .tap(TapConfig { kind, ..TapConfig::default() }, &[("10.78.0.1".parse().unwrap(), 24)])
+            .unwrap();
         let listener = TcpListener::bind("10.78.0.1:7000").unwrap();
         let payload: Vec<u8> = (0..1usize << 20).map(|i| (i % 251) as u8).collect();
         let expect = payload.clone();

@@ -45,7 +45,8 @@ fn without_rules_nothing_changes() {
 fn a_seed_repeats_a_run_and_another_does_not() {
     let run = |seed| {
         let rules = Rules { loss: 0.3, duplicate: 0.2, ..Rules::default() };
-        let (mut t, _r, port, _, stats) = wrapped(ImpairConfig { tx: rules, seed, ..ImpairConfig::default() });
+        let (mut t, _r, port, _, stats) =
+            wrapped(ImpairConfig { tx: rules, seed, ..ImpairConfig::default() });
         numbered(&mut *t, 900);
         let got = sent(&port);
         let lost = stats[0].lost.load(Ordering::Relaxed);
@@ -138,5 +139,9 @@ fn a_sleeper_is_woken_when_a_delayed_packet_is_due() {
     assert_eq!(r.poll_rx(1, &mut got), 1);
     assert!(r.arm());
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-    assert_eq!(poll(&mut [PollFd::new(&r.wait_fd().unwrap(), PollFlags::IN)], Some(&zero)), Ok(0), "it is silent again");
+    assert_eq!(
+        poll(&mut [PollFd::new(&r.wait_fd().unwrap(), PollFlags::IN)], Some(&zero)),
+        Ok(0),
+        "it is silent again"
+    );
 }

@@ -170,9 +170,9 @@ impl Engine {
 
     /// Whether a round would move a packet.
     fn can_move(&self) -> bool {
-        [(0, 1), (1, 0)].into_iter().any(|(from, to)| {
-            !self.ports[from].tx.is_empty() && self.has_room(from, to)
-        })
+        [(0, 1), (1, 0)]
+            .into_iter()
+            .any(|(from, to)| !self.ports[from].tx.is_empty() && self.has_room(from, to))
     }
 
     fn has_room(&self, from: usize, to: usize) -> bool {

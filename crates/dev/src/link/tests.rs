@@ -92,7 +92,8 @@ fn a_full_transmit_ring_is_busy_and_room_wakes_the_sender() {
 
 #[test]
 fn a_full_completion_ring_stops_the_engine_until_it_is_reclaimed() {
-    let ((mut tx, _rxa), (_txb, mut rxb), mut engine, _) = opened(LinkConfig { ring: 2, ..LinkConfig::default() });
+    let ((mut tx, _rxa), (_txb, mut rxb), mut engine, _) =
+        opened(LinkConfig { ring: 2, ..LinkConfig::default() });
     let mut got = Vec::new();
     for _ in 0..2 {
         assert!(matches!(tx.start_xmit(big(10)), Xmit::Sent));
@@ -154,7 +155,8 @@ fn a_sleeping_sender_hears_of_its_completions_after_the_delay() {
 fn many_small_waits_lose_no_packet_and_no_wake_up() {
     const PACKETS: u32 = 30_000;
     for ring in [1, 3, 256] {
-        let ((mut tx, mut rxa), (_txb, mut rxb), engine, _) = opened(LinkConfig { ring, ..LinkConfig::default() });
+        let ((mut tx, mut rxa), (_txb, mut rxb), engine, _) =
+            opened(LinkConfig { ring, ..LinkConfig::default() });
         let running = engine.spawn("engine").unwrap();
         let receiver = std::thread::spawn(move || {
             let (mut next, mut got) = (0u32, Vec::new());
@@ -204,7 +206,8 @@ fn many_small_waits_lose_no_packet_and_no_wake_up() {
 #[test]
 fn without_checksum_offload_the_receiver_must_look_itself() {
     let features = Features::SG;
-    let ((mut tx, _rxa), (_txb, mut rxb), mut engine, _) = opened(LinkConfig { features, ..LinkConfig::default() });
+    let ((mut tx, _rxa), (_txb, mut rxb), mut engine, _) =
+        opened(LinkConfig { features, ..LinkConfig::default() });
     assert!(matches!(tx.start_xmit(big(10)), Xmit::Sent));
     engine.step(1);
     let mut got = Vec::new();

@@ -68,7 +68,8 @@ fn head_and_fragments_reach_a_kernel_socket_as_one_packet() {
 #[test]
 fn lent_bytes_are_noted_as_read_by_the_device_and_completed() {
     in_private_net(|net| {
-        let dev = net.tap(TapConfig { kind: TapKind::Tun, ..config("utest1") }, &[(KERNEL4.parse().unwrap(), 24)]);
+        let dev =
+            net.tap(TapConfig { kind: TapKind::Tun, ..config("utest1") }, &[(KERNEL4.parse().unwrap(), 24)]);
         let (mut tx, _rx) = Box::new(dev.unwrap()).open();
         let queue = skb::ErrorQueue::new(1 << 20, Arc::new(skb::MemLock::new(1 << 20)), Box::new(()));
         let mut skb = udp(1000);
@@ -92,7 +93,8 @@ fn small_and_large_frames_from_the_kernel_arrive_with_their_offloads() {
         let socket = UdpSocket::bind((KERNEL4, 0)).unwrap();
         for size in [20usize, 500, 5000] {
             socket.send_to(&vec![7; size], (IpAddr::from(OURS), 9)).unwrap();
-            let skb = wait_for(&mut *rx, |s| s.len() == size + 28 && s.to_vec()[0] == 0x45).expect("the datagram");
+            let skb =
+                wait_for(&mut *rx, |s| s.len() == size + 28 && s.to_vec()[0] == 0x45).expect("the datagram");
             assert!(skb.to_vec()[28..].iter().all(|b| *b == 7));
             assert_eq!(skb.csum, Csum::Unnecessary, "partial: it comes from this machine");
         }
@@ -102,7 +104,10 @@ fn small_and_large_frames_from_the_kernel_arrive_with_their_offloads() {
 #[test]
 fn a_tap_carries_ethernet_and_the_kernel_asks_for_us_by_arp() {
     in_private_net(|net| {
-        let dev = net.tap(TapConfig { mac: Some([2, 0, 0, 0, 0, 9]), ..config("ttest0") }, &[(KERNEL4.parse().unwrap(), 24)]);
+        let dev = net.tap(
+            TapConfig { mac: Some([2, 0, 0, 0, 0, 9]), ..config("ttest0") },
+            &[(KERNEL4.parse().unwrap(), 24)],
+        );
         let dev = dev.unwrap();
         assert_ne!(dev.kernel_mac().unwrap(), [0; 6]);
         assert_eq!(dev.info().link, LinkKind::Ethernet([2, 0, 0, 0, 0, 9]));

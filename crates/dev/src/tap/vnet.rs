@@ -104,7 +104,14 @@ mod tests {
 
     #[test]
     fn a_header_survives_its_bytes() {
-        let h = VnetHeader { flags: 1, gso_type: 4, hdr_len: 86, gso_size: 1428, csum_start: 54, csum_offset: 16 };
+        let h = VnetHeader {
+            flags: 1,
+            gso_type: 4,
+            hdr_len: 86,
+            gso_size: 1428,
+            csum_start: 54,
+            csum_offset: 16,
+        };
         assert_eq!(VnetHeader::from_bytes(&h.to_bytes()), h);
     }
 
@@ -118,7 +125,10 @@ mod tests {
         skb.csum = Csum::Partial { start: 34, offset: 16 };
         skb.gso = Some(Gso { kind: GsoKind::Tcp4, size: 1448, segs: 3 });
         let h = VnetHeader::of(&skb, true);
-        assert_eq!((h.flags, h.gso_type, h.hdr_len, h.gso_size, h.csum_start, h.csum_offset), (1, 1, 66, 1448, 34, 16));
+        assert_eq!(
+            (h.flags, h.gso_type, h.hdr_len, h.gso_size, h.csum_start, h.csum_offset),
+            (1, 1, 66, 1448, 34, 16)
+        );
         let (csum, gso) = h.received(&skb.to_vec());
         assert_eq!((csum, gso), (Csum::Unnecessary, skb.gso));
     }

@@ -98,7 +98,10 @@ fn fragments_that_lie_are_refused() {
     assert!(refused(&mut inet, &v6_fragment(1, 0, true, 17, &[0; 15])), "not in units of eight");
     assert!(refused(&mut inet, &v6_fragment(1, 65_528, false, 17, &[0; 64])), "beyond any datagram");
     assert!(refused(&mut inet, &v6_fragment(1, 8, true, 17, &[])), "nothing");
-    assert!(refused(&mut inet, &v6_fragment(1, 0, true, 60, &[17, 1, 0, 0, 0, 0, 0, 0])), "half a header chain");
+    assert!(
+        refused(&mut inet, &v6_fragment(1, 0, true, 60, &[17, 1, 0, 0, 0, 0, 0, 0])),
+        "half a header chain"
+    );
     assert!(refused(&mut inet, &v6_fragment(1, 0, false, 44, &[17, 0, 0, 0, 0, 0, 0, 1])), "nested");
     // Two ends.
     assert!(feed(&mut inet, &[v6_fragment(2, 64, false, 17, &[0; 8])]).is_empty());

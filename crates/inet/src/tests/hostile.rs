@@ -4,7 +4,17 @@ use proptest::prelude::*;
 /// Frames that get past the first checks, with anything in them.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..200);
-    let protos = prop_oneof![Just(1u8), Just(58), Just(44), Just(0), Just(43), Just(60), Just(17), Just(6), any::<u8>()];
+    let protos = prop_oneof![
+        Just(1u8),
+        Just(58),
+        Just(44),
+        Just(0),
+        Just(43),
+        Just(60),
+        Just(17),
+        Just(6),
+        any::<u8>()
+    ];
     prop_oneof![
         bytes(),
         bytes().prop_map(|b| frame(OUR_MAC, ethertype::ARP, &b)),

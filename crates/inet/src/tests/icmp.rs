@@ -102,7 +102,10 @@ fn errors_about_what_we_did_not_send_or_too_short_are_dropped() {
             InputVerdict::Drop(reason) => reason,
             other => panic!("{other:?}"),
         };
-        assert_eq!(drop_of(&tcp_quote(v4, ip(if v4 { "10.0.0.9" } else { "2001:db8::9" }))), DropReason::NotForUs);
+        assert_eq!(
+            drop_of(&tcp_quote(v4, ip(if v4 { "10.0.0.9" } else { "2001:db8::9" }))),
+            DropReason::NotForUs
+        );
         let quote = tcp_quote(v4, us(v4));
         assert_eq!(drop_of(&quote[..quote.len() - 13]), DropReason::TooShort);
         assert_eq!(drop_of(&quote[..10]), DropReason::Malformed);

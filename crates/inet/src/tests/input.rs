@@ -90,14 +90,19 @@ fn martians_are_refused() {
 
 #[test]
 fn what_is_for_others_is_not_for_us() {
-    for (src, dst) in [("10.0.0.2", "10.0.0.3"), ("2001:db8::2", "2001:db8::3"), ("10.0.0.2", "224.0.0.251")] {
+    for (src, dst) in [("10.0.0.2", "10.0.0.3"), ("2001:db8::2", "2001:db8::3"), ("10.0.0.2", "224.0.0.251")]
+    {
         assert_eq!(drop_of(&packet(ip(src), ip(dst), 99, &[0; 8])), DropReason::NotForUs);
     }
     let p = packet(peer(true), us(true), 99, &[0; 8]);
     let other_station = SkBuff::from_slice(&frame([2, 0, 0, 0, 0, 8], ethertype::IPV4, &p));
     assert_eq!(reason(input(&mut host(), T0, other_station).0), DropReason::NotForUs);
     let to_all = SkBuff::from_slice(&frame(BROADCAST, ethertype::IPV4, &p));
-    assert_eq!(reason(input(&mut host(), T0, to_all).0), DropReason::NotForUs, "a host address in a broadcast");
+    assert_eq!(
+        reason(input(&mut host(), T0, to_all).0),
+        DropReason::NotForUs,
+        "a host address in a broadcast"
+    );
     let nobody = SkBuff::from_slice(&frame(OUR_MAC, 0x88b5, &p));
     assert_eq!(reason(input(&mut host(), T0, nobody).0), DropReason::NoHandler);
 }

@@ -29,7 +29,10 @@ fn packets_wait_for_the_neighbour_and_leave_in_order() {
         let last: Vec<_> = sent.iter().map(|f| f[f.len() - 1]).collect();
         assert_eq!(last, [0, 1, 2]);
         assert!(sent.iter().all(|f| f[..6] == PEER_MAC));
-        assert!(matches!(inet.output(T0, datagram(v4, &[]), udp_meta(v4, true), &mut tx), OutputVerdict::Sent));
+        assert!(matches!(
+            inet.output(T0, datagram(v4, &[]), udp_meta(v4, true), &mut tx),
+            OutputVerdict::Sent
+        ));
     }
 }
 
@@ -206,6 +209,7 @@ fn the_table_is_bounded_whoever_fills_it() {
     ready(&mut inet, T0 + seconds(1), true);
     // Our own questions may take all places, and then there are no more.
     let mut tx = Vec::new();
-    let refused = (10..30u8).filter(|n| inet.resolve(T0, IpAddr::from([10, 0, 0, *n]), None, &mut tx).is_err());
+    let refused =
+        (10..30u8).filter(|n| inet.resolve(T0, IpAddr::from([10, 0, 0, *n]), None, &mut tx).is_err());
     assert!(refused.count() >= 11);
 }

@@ -95,7 +95,9 @@ fn a_larger_segment_begins_a_new_packet() {
 
 #[test]
 fn frames_in_their_own_pages_merge_by_seventeen() {
-    let frames = (0..40).map(|n| Shape { seq: 1000 + n * 100, ident: n as u16, ..Shape::default() }.received(&[n as u8; 100]));
+    let frames = (0..40).map(|n| {
+        Shape { seq: 1000 + n * 100, ident: n as u16, ..Shape::default() }.received(&[n as u8; 100])
+    });
     let segs: Vec<_> = gro(true, frames).iter().map(|s| s.gso.map_or(1, |g| g.segs)).collect();
     assert_eq!(segs, [17, 17, 6]);
 }
@@ -174,4 +176,3 @@ fn without_checksum(skb: &SkBuff, s: &Shape) -> Vec<u8> {
     set16(&mut v, s.transport() + 16, 0);
     v
 }
-

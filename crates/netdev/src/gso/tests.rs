@@ -32,7 +32,8 @@ fn payload_and_headers_are_those_of_the_packets_it_stands_for() {
 #[test]
 fn fin_and_push_go_last_and_cwr_first() {
     let shape = Shape { flags: 0x80 | 0x10 | FIN_PSH, ..Shape::default() };
-    let flags: Vec<_> = cut(shape.large(&[0; 300], 300, 100)).iter().map(|s| s.head()[14 + 20 + 13]).collect();
+    let flags: Vec<_> =
+        cut(shape.large(&[0; 300], 300, 100)).iter().map(|s| s.head()[14 + 20 + 13]).collect();
     assert_eq!(flags, [0x90, 0x10, 0x19]);
 }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::testing::*;
 use crate::Features;
+use crate::testing::*;
 use std::io;
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ fn segments_that_do_not_fit_keep_their_place() {
     i.xmit(packet(0)).unwrap();
     ring.lock().room = 9;
     i.drain();
-    let seqs: Vec<_> = ring.lock().sent.iter().filter(|b| b.len() > 4).map(|b| crate::gso::get32(b, 38)).collect();
+    let seqs: Vec<_> =
+        ring.lock().sent.iter().filter(|b| b.len() > 4).map(|b| crate::gso::get32(b, 38)).collect();
     assert_eq!(seqs, [1000, 1100, 1200, 1300, 1400]);
     assert_eq!(ring.lock().sent[5].len(), 4);
     let s = i.stats().snapshot();

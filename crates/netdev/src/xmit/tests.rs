@@ -1,6 +1,6 @@
 use super::*;
-use crate::testing::*;
 use crate::Tap;
+use crate::testing::*;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use skb::{ErrorQueue, Frag};
@@ -34,10 +34,14 @@ fn an_able_device_gets_the_packet_untouched() {
 #[test]
 fn every_lacking_feature_gives_the_same_frames_on_the_wire() {
     let payload: Vec<u8> = (0..5000).map(|n| (n * 7) as u8).collect();
-    for shape in [Shape::default(), Shape { ipv6: true, ..Shape::default() }, Shape { udp: true, ..Shape::default() }] {
+    for shape in
+        [Shape::default(), Shape { ipv6: true, ..Shape::default() }, Shape { udp: true, ..Shape::default() }]
+    {
         let mut frames = Vec::new();
         gso::segment(&mut shape.large(&payload, 900, 1400), |s| frames.push(finished(s).to_vec())).unwrap();
-        for lacking in [Features::SG, Features::CSUM, Features::SG | Features::CSUM, Features::TSO4 | Features::TSO6] {
+        for lacking in
+            [Features::SG, Features::CSUM, Features::SG | Features::CSUM, Features::TSO4 | Features::TSO6]
+        {
             let (out, done) = validate(shape.large(&payload, 900, 1400), &without(lacking));
             assert_eq!(done.segments, 4);
             let linear = lacking.contains(Features::SG);
@@ -69,7 +73,10 @@ fn a_zero_sum_of_a_datagram_is_sent_as_ones() {
 #[test]
 fn odd_fragments_sum_right() {
     let shape = Shape::default();
-    let (out, _) = validate(shape.open([1usize, 3, 2, 5, 1].map(|n| Frag::copied_from(&vec![n as u8; n]))), &without(Features::CSUM));
+    let (out, _) = validate(
+        shape.open([1usize, 3, 2, 5, 1].map(|n| Frag::copied_from(&vec![n as u8; n]))),
+        &without(Features::CSUM),
+    );
     assert!(checksum_is_right(&out[0], &shape));
 }
 

@@ -96,7 +96,11 @@ fn the_limits_refuse_with_nothing_taken_and_draining_makes_room() {
     assert_eq!(q.begin(0, &mut None).err(), Some(LendError::OptMem));
     assert_eq!(q.next_id(), 2, "failed calls take no number");
     drop(a);
-    assert_eq!(q.begin(0, &mut None).err(), Some(LendError::OptMem), "an unread notification holds option memory");
+    assert_eq!(
+        q.begin(0, &mut None).err(),
+        Some(LendError::OptMem),
+        "an unread notification holds option memory"
+    );
     assert_eq!(q.pop(), Some(plain(0, 0)));
     drop(q.begin(5, &mut None).unwrap());
     drop(b);
@@ -162,10 +166,7 @@ fn the_checking_mode_reports_where_lent_bytes_were_changed() {
     cells[130].store(8, Ordering::Relaxed);
     cells[999].store(8, Ordering::Relaxed);
     drop(f);
-    let expect = [
-        Change { id: 0, offset: 10 + 128, len: 64 },
-        Change { id: 0, offset: 10 + 960, len: 40 },
-    ];
+    let expect = [Change { id: 0, offset: 10 + 128, len: 64 }, Change { id: 0, offset: 10 + 960, len: 40 }];
     assert_eq!(*count.1.lock(), expect);
 }
 

@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice};
 use std::ptr::NonNull;
 
-use uncopied::{Ticket, TcpStream};
+use uncopied::{TcpStream, Ticket};
 
 /// Memory that lives as long as the process and can be changed at any time.
 #[derive(Clone, Copy, Debug)]
