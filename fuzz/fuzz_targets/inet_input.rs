@@ -32,54 +32,24 @@ struct Arrival<'a> {
 #[derive(Arbitrary, Debug)]
 enum What<'a> {
     Frame(&'a [u8]),
-    Packet {
-        ethertype: u16,
-        bytes: &'a [u8],
-    },
+    Packet { ethertype: u16, bytes: &'a [u8] },
     Arp(&'a [u8]),
-    Ipv4 {
-        proto: u8,
-        ident: u8,
-        fragment: Option<(u8, bool)>,
-        payload: &'a [u8],
-    },
-    Ipv6 {
-        next_header: u8,
-        payload: &'a [u8],
-    },
-    Icmp {
-        v4: bool,
-        kind: u8,
-        code: u8,
-        rest: u32,
-        body: &'a [u8],
-    },
+    Ipv4 { proto: u8, ident: u8, fragment: Option<(u8, bool)>, payload: &'a [u8] },
+    Ipv6 { next_header: u8, payload: &'a [u8] },
+    Icmp { v4: bool, kind: u8, code: u8, rest: u32, body: &'a [u8] },
 }
 
 fn us(v4: bool) -> IpAddr {
-    if v4 {
-        [10, 0, 0, 1].into()
-    } else {
-        [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()
-    }
+    if v4 { [10, 0, 0, 1].into() } else { [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into() }
 }
 
 fn peer(v4: bool) -> IpAddr {
-    if v4 {
-        [10, 0, 0, 2].into()
-    } else {
-        [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2].into()
-    }
+    if v4 { [10, 0, 0, 2].into() } else { [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2].into() }
 }
 
 fn host() -> Inet {
     // Small limits, so that they are met.
-    let mut inet = Inet::new(Config {
-        reassembly_bytes: 4000,
-        neighbours: 4,
-        paths: 2,
-        ..Config::default()
-    });
+    let mut inet = Inet::new(Config { reassembly_bytes: 4000, neighbours: 4, paths: 2, ..Config::default() });
     inet.add_interface(ETH, Some(OUR_MAC), 1500, false);
     inet.add_address(ETH, us(true), 24);
     inet.add_address(ETH, us(false), 64);
@@ -87,9 +57,7 @@ fn host() -> Inet {
 }
 
 fn ipv4(proto: u8, ident: u8, fragment: Option<(u8, bool)>, payload: &[u8]) -> Vec<u8> {
-    let (IpAddr::V4(src), IpAddr::V4(dst)) = (peer(true), us(true)) else {
-        unreachable!()
-    };
+    let (IpAddr::V4(src), IpAddr::V4(dst)) = (peer(true), us(true)) else { unreachable!() };
     let (offset, more_fragments) = fragment.unwrap_or_default();
     let header = Ipv4Header {
         tos: 0,
@@ -110,19 +78,10 @@ fn ipv4(proto: u8, ident: u8, fragment: Option<(u8, bool)>, payload: &[u8]) -> V
 }
 
 fn ipv6(next_header: u8, payload: &[u8]) -> Vec<u8> {
-    let (IpAddr::V6(src), IpAddr::V6(dst)) = (peer(false), us(false)) else {
-        unreachable!()
-    };
+    let (IpAddr::V6(src), IpAddr::V6(dst)) = (peer(false), us(false)) else { unreachable!() };
     let payload_len = payload.len() as u16;
-    let header = Ipv6Header {
-        traffic_class: 0,
-        flow_label: 0,
-        payload_len,
-        next_header,
-        hop_limit: 255,
-        src,
-        dst,
-    };
+    let header =
+        Ipv6Header { traffic_class: 0, flow_label: 0, payload_len, next_header, hop_limit: 255, src, dst };
     let mut bytes = vec![0; 40];
     header.emit(&mut bytes);
     bytes.extend(payload);
@@ -133,18 +92,10 @@ fn icmp(v4: bool, header: IcmpHeader, body: &[u8]) -> Vec<u8> {
     let mut message = vec![0; 8];
     header.emit(&mut message);
     message.extend(body);
-    let pseudo = if v4 {
-        0
-    } else {
-        checksum::pseudo(peer(v4), us(v4), proto::ICMPV6, message.len() as u32)
-    };
+    let pseudo = if v4 { 0 } else { checksum::pseudo(peer(v4), us(v4), proto::ICMPV6, message.len() as u32) };
     let sum = checksum::finish(checksum::combine(pseudo, checksum::sum(&message)));
     wire::icmp::set_checksum(&mut message, sum);
-    if v4 {
-        ipv4(proto::ICMP, 0, None, &message)
-    } else {
-        ipv6(proto::ICMPV6, &message)
-    }
+    if v4 { ipv4(proto::ICMP, 0, None, &message) } else { ipv6(proto::ICMPV6, &message) }
 }
 
 fn frame(arrival: &Arrival<'_>) -> Vec<u8> {
@@ -154,39 +105,18 @@ fn frame(arrival: &Arrival<'_>) -> Vec<u8> {
         What::Frame(bytes) => return cut(bytes),
         What::Packet { ethertype, bytes } => (*ethertype, cut(bytes)),
         What::Arp(bytes) => (ethertype::ARP, cut(bytes)),
-        What::Ipv4 {
-            proto,
-            ident,
-            fragment,
-            payload,
-        } => (ethertype::IPV4, ipv4(*proto, *ident, *fragment, &cut(payload))),
+        What::Ipv4 { proto, ident, fragment, payload } => {
+            (ethertype::IPV4, ipv4(*proto, *ident, *fragment, &cut(payload)))
+        }
         What::Ipv6 { next_header, payload } => (ethertype::IPV6, ipv6(*next_header, &cut(payload))),
-        What::Icmp {
-            v4,
-            kind,
-            code,
-            rest,
-            body,
-        } => {
-            let header = IcmpHeader {
-                kind: *kind,
-                code: *code,
-                rest: *rest,
-            };
-            (
-                if *v4 { ethertype::IPV4 } else { ethertype::IPV6 },
-                icmp(*v4, header, &cut(body)),
-            )
+        What::Icmp { v4, kind, code, rest, body } => {
+            let header = IcmpHeader { kind: *kind, code: *code, rest: *rest };
+            (if *v4 { ethertype::IPV4 } else { ethertype::IPV6 }, icmp(*v4, header, &cut(body)))
         }
     };
     let mut bytes = vec![0; 14];
     let dst = if arrival.broadcast { BROADCAST } else { OUR_MAC };
-    EthernetHeader {
-        dst,
-        src: PEER_MAC,
-        ethertype,
-    }
-    .emit(&mut bytes);
+    EthernetHeader { dst, src: PEER_MAC, ethertype }.emit(&mut bytes);
     bytes.extend(packet);
     bytes
 }
@@ -208,16 +138,9 @@ fuzz_target!(|arrivals: Vec<Arrival<'_>>| {
             let _ = inet::udp_header(&mut d);
         }
         let _ = inet.on_timeout(now, &mut tx);
-        assert!(
-            inet.next_timeout().is_none_or(|t| t > now),
-            "a timer that stays due"
-        );
+        assert!(inet.next_timeout().is_none_or(|t| t > now), "a timer that stays due");
         for (_, out) in tx {
-            assert!(
-                out.len() > 14 && out.len() <= 1514,
-                "a frame of {} bytes",
-                out.len()
-            );
+            assert!(out.len() > 14 && out.len() <= 1514, "a frame of {} bytes", out.len());
         }
     }
 });

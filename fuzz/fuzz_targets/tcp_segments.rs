@@ -134,10 +134,7 @@ impl World {
         }
         if script.timestamps {
             let ecr = self.ts.map_or(0, |ts| ts.wrapping_add_signed(echo.into()));
-            options.timestamps = Some(Timestamps {
-                val: self.peer_ts,
-                ecr,
-            });
+            options.timestamps = Some(Timestamps { val: self.peer_ts, ecr });
         }
         options
     }
@@ -151,11 +148,7 @@ impl World {
         let payload: Vec<u8> = (0..len).map(|n| byte(first + n as u32)).collect();
         // As a device delivers it: in a page.
         let payload = SkBuff::from_frag(Frag::from_bytes(payload.into()));
-        let segment = SegmentIn {
-            header: on_wire(&header),
-            payload,
-            gso_size: 0,
-        };
+        let segment = SegmentIn { header: on_wire(&header), payload, gso_size: 0 };
         let (opens, start) = (self.tcb.state() == State::SynSent, segment.header.seq + 1);
         let syn = segment.header.flags.contains(TcpFlags::SYN);
         let _ = self.tcb.segment_arrives(self.now, segment, &mut self.released);
@@ -249,16 +242,8 @@ impl World {
         }
         let seq = self.peer_next + s.seq as i32 as u32;
         let ack = self.seen + s.ack as i32 as u32;
-        let header = TcpHeader {
-            src_port: 1000,
-            dst_port: 80,
-            seq,
-            ack,
-            flags,
-            window: s.window,
-            urgent: 0,
-            options,
-        };
+        let header =
+            TcpHeader { src_port: 1000, dst_port: 80, seq, ack, flags, window: s.window, urgent: 0, options };
         if s.seq == 0 {
             self.peer_next = seq + (len as u32 + u32::from(syn));
         }
@@ -268,13 +253,7 @@ impl World {
     fn step(&mut self, script: &Script, step: &Step) {
         match step {
             Step::Segment(s) => self.segment(script, s),
-            Step::Anything {
-                seq,
-                ack,
-                flags,
-                window,
-                len,
-            } => {
+            Step::Anything { seq, ack, flags, window, len } => {
                 let flags = TcpFlags::from_bits_retain(*flags);
                 let (seq, ack) = (SeqNum(*seq), SeqNum(*ack));
                 let header = TcpHeader {
@@ -328,11 +307,7 @@ impl World {
         let listen = Listen::new(config, [3; 16]);
         let ends = ([10, 0, 0, 1], [10, 0, 0, 2]);
         let ends = ((ends.0, 80).into(), (ends.1, 1000).into());
-        let segment = SegmentIn {
-            header: on_wire(syn),
-            payload: SkBuff::new(),
-            gso_size: 0,
-        };
+        let segment = SegmentIn { header: on_wire(syn), payload: SkBuff::new(), gso_size: 0 };
         match listen.segment_arrives(self.now, ends, &segment, 1460, ISS, 77, false) {
             ListenVerdict::Spawn(tcb) => self.tcb = *tcb,
             other => panic!("a SYN to a listener: {other:?}"),
@@ -353,23 +328,9 @@ fn begin(script: &Script) -> World {
     };
     let mut w = World::new(config.clone());
     let options = w.options(script, true, 0);
-    let flags = if script.passive {
-        TcpFlags::SYN
-    } else {
-        TcpFlags::SYN | TcpFlags::ACK
-    };
-    let ports = TcpHeader {
-        src_port: 1000,
-        dst_port: 80,
-        window: 60_000,
-        ..TcpHeader::default()
-    };
-    let syn = TcpHeader {
-        seq: IRS,
-        flags,
-        options,
-        ..ports.clone()
-    };
+    let flags = if script.passive { TcpFlags::SYN } else { TcpFlags::SYN | TcpFlags::ACK };
+    let ports = TcpHeader { src_port: 1000, dst_port: 80, window: 60_000, ..TcpHeader::default() };
+    let syn = TcpHeader { seq: IRS, flags, options, ..ports.clone() };
     if script.passive {
         w.listen(config, &syn);
     }
@@ -380,13 +341,7 @@ fn begin(script: &Script) -> World {
             w.arrive(TcpHeader { ack: w.seen, ..syn }, 0);
         }
         let options = w.options(script, false, 0);
-        let ack = TcpHeader {
-            seq: w.peer_next,
-            ack: w.seen,
-            flags: TcpFlags::ACK,
-            options,
-            ..ports
-        };
+        let ack = TcpHeader { seq: w.peer_next, ack: w.seen, flags: TcpFlags::ACK, options, ..ports };
         w.arrive(ack, 0);
         assert_eq!(w.tcb.state(), State::Established);
     }

@@ -14,10 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
                 assert!(len <= chain.len() && header.offset % 8 == 0);
                 let mut written = [0; ipv6::FRAGMENT_HEADER_LEN];
                 header.emit(&mut written);
-                assert_eq!(
-                    ipv6::walk(ipv6::NEXT_FRAGMENT, &written),
-                    Ok(Chain::Fragment { header, len: 8 })
-                );
+                assert_eq!(ipv6::walk(ipv6::NEXT_FRAGMENT, &written), Ok(Chain::Fragment { header, len: 8 }));
             }
             Err(_) => {}
         }

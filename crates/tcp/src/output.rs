@@ -1,13 +1,16 @@
 //! The next segment: what may leave, and how large.
 
 use skb::{Gso, GsoKind, SkBuff};
-use time::Instant;
+use time::{Duration, Instant};
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::state::State;
 use crate::tcb::Tcb;
 use crate::timers::Timer;
+
+/// Paths shorter than this are in a machine or a rack: what is gathered waits no longer than that.
+const GATHER_RTT: Duration = Duration::from_millis(1);
 
 impl Tcb {
     /// The next segment to leave: the TCP header in the head (checksum 0), counted slices of the send queue
@@ -37,7 +40,7 @@ impl Tcb {
             || self.owed.probe
             || self.handshake.as_ref().is_some_and(|h| h.send)
             || self.rtx.has_lost()
-            || (!self.blocked && self.out.end().after(self.snd.nxt))
+            || (!self.blocked && self.out.end().after(self.snd.nxt) && !self.still_gathers())
             || (self.fin_queued && !self.fin_sent() && self.state.is_synchronized())
     }
 
@@ -144,6 +147,9 @@ impl Tcb {
         let cwnd = (self.cc.cwnd() + limited).saturating_sub(in_flight);
         self.recovery.cwnd_limited = cwnd < unsent;
         let window = (self.snd.una + self.snd.wnd).since(self.snd.nxt);
+        if self.gathers(unsent, in_flight) {
+            return None;
+        }
         let most = cwnd.min(window).min(self.cfg.gso_max as u32);
         let len = unsent.min(most);
         if len >= mss {
@@ -152,8 +158,7 @@ impl Tcb {
             let tail = len - whole;
             let len = if tail > 0 && len == unsent && self.tail_may_leave() { len } else { whole };
             // A window that opens in small steps is left to open: large packets cost less (TSO deferral).
-            let largest = self.cfg.gso_max as u32 / mss * mss;
-            let small = most < unsent && len < largest.min(self.cc.cwnd() / 4);
+            let small = most < unsent && len < self.largest().min(self.cc.cwnd() / 4);
             self.blocked = small && !self.rtx.is_empty() && self.recovery.point.is_none();
             return (!self.blocked).then_some(len);
         }
@@ -170,6 +175,37 @@ impl Tcb {
         }
         self.blocked = most < unsent && !self.rtx.is_empty();
         None
+    }
+
+    /// Payload of the largest packet: whole segments.
+    fn largest(&self) -> u32 {
+        let mss = u32::from(self.mss);
+        self.cfg.gso_max as u32 / mss * mss
+    }
+
+    /// Whether a stream of small sends is gathered into a large packet instead of leaving call by call: while
+    /// a whole large packet is in flight over a short path, so that an acknowledgment is sure to come soon,
+    /// one packet that is not full leaves per acknowledgment. Linux does this (`tcp_autocorking`) while the
+    /// device still holds earlier packets; here the path's length stands for that.
+    fn gathers(&mut self, unsent: u32, in_flight: u32) -> bool {
+        let short_path = self.rto.srtt().is_some_and(|t| t < GATHER_RTT);
+        let clocked = in_flight >= self.largest() && self.recovery.point.is_none();
+        let urgent = self.cfg.nodelay || self.fin_queued || self.owed.force;
+        if unsent >= self.largest() || !short_path || !clocked || urgent {
+            return false;
+        }
+        self.gathering = !std::mem::take(&mut self.partial_allowed);
+        self.gathering
+    }
+
+    /// Whether what was being gathered is still too little.
+    fn still_gathers(&self) -> bool {
+        self.gathering && !self.fin_queued && self.out.end().since(self.snd.nxt) < self.largest()
+    }
+
+    /// Something happened that may let data leave.
+    pub(crate) fn look_again(&mut self) {
+        (self.blocked, self.gathering, self.partial_allowed) = (false, false, true);
     }
 
     /// Nagle, as Minshall amended it: a last small segment waits only for an earlier small one.

@@ -57,7 +57,7 @@ const CHALLENGES: u8 = 10;
 impl Tcb {
     /// A segment of this connection has arrived. Fragments that it acknowledges go to `released`.
     pub fn segment_arrives(&mut self, now: Instant, seg: SegmentIn, released: &mut Released) -> Outcome {
-        self.blocked = false;
+        self.look_again();
         let mut a = Arrival { now, seg, released, outcome: Outcome::empty() };
         let _ = match self.state {
             State::Closed | State::Listen => ControlFlow::Break(()),

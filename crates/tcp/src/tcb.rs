@@ -169,6 +169,10 @@ pub struct Tcb {
     /// New data waits for the window, and only a segment or a timer can change that: a send call need not
     /// look again.
     pub(crate) blocked: bool,
+    /// Small sends are being gathered until a large packet is full or an acknowledgment comes.
+    pub(crate) gathering: bool,
+    /// An acknowledgment came since the last packet that was not full.
+    pub(crate) partial_allowed: bool,
     pub(crate) fin_queued: bool,
     pub(crate) receive_shut: bool,
     /// The program is gone.
@@ -238,6 +242,8 @@ impl Tcb {
             small_at: iss,
             more: false,
             blocked: false,
+            gathering: false,
+            partial_allowed: true,
             fin_queued: false,
             receive_shut: false,
             orphan: false,
@@ -503,7 +509,7 @@ impl Tcb {
         if self.cfg.mss != payload {
             let smaller = payload < self.cfg.mss;
             self.cfg.mss = payload;
-            self.blocked = false;
+            self.look_again();
             self.update_mss();
             if smaller && self.state.is_synchronized() {
                 // What was sent was too big to arrive: send the front again, at the new size (RFC 1191, 6.4).
@@ -526,6 +532,7 @@ impl Tcb {
     pub fn configure(&mut self, now: Instant, change: impl Fn(&mut Config)) {
         let keepalive = self.cfg.keepalive;
         change(&mut self.cfg);
+        self.look_again();
         if self.cfg.keepalive != keepalive {
             self.keepalive_probes = 0;
             self.arm_keepalive(now);

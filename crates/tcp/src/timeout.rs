@@ -15,7 +15,7 @@ impl Tcb {
 
     /// Runs the timers that are due.
     pub fn on_timeout(&mut self, now: Instant, released: &mut Released) -> Outcome {
-        self.blocked = false;
+        self.look_again();
         let mut outcome = Outcome::empty();
         while let Some(timer) = self.timers.take_due(now) {
             outcome |= match timer {
