@@ -60,12 +60,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let total = (file.len() * repeats) as u64;
     println!("file: {} ({} bytes), {repeats} times = {total} bytes", path.display(), file.len());
     println!(
-        "from: this stack, {}\nto:   {}\n",
-        peer.addr.ip().to_canonical(),
+        "to:   {}, {}\n",
+        peer.addr,
         if kernel {
-            "an ordinary kernel socket, through a TAP in a private network"
+            "an ordinary kernel socket behind a TAP in a private network"
         } else {
-            "a second stack, over the in-process link"
+            "a second stack on the in-process link"
         }
     );
     let mut hasher = blake3::Hasher::new();
