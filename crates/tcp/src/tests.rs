@@ -432,6 +432,34 @@ fn nagle_holds_back_a_second_small_segment_and_cork_the_first() {
 }
 
 #[test]
+fn a_stream_of_small_sends_is_gathered_on_a_short_path_unless_nodelay() {
+    for nodelay in [false, true] {
+        let mut w = World::connected();
+        let now = w.now;
+        let tcb = &mut w.ends[0];
+        tcb.configure(now, |c| c.nodelay = nodelay);
+        // A short path with a large packet in flight, and room for more.
+        (0..50).for_each(|_| tcb.rto.sample(Duration::from_micros(100)));
+        tcb.cc = crate::congestion::new(CongestionKind::NewReno, 10_000_000);
+        (tcb.snd.wnd, tcb.snd.max_wnd) = (10_000_000, 10_000_000);
+        write(tcb, 200_000);
+        while tcb.next_segment(now).is_some() {}
+        let mut packets = 0;
+        for _ in 0..20 {
+            write(tcb, 4000);
+            packets +=
+                usize::from(tcb.wants_to_send()) * std::iter::from_fn(|| tcb.next_segment(now)).count();
+        }
+        // 80,000 bytes: at most one packet that is not full, and then a full one.
+        assert_eq!(packets <= 2, !nodelay, "{packets} packets");
+        // What is left does not wait for a full packet: the next acknowledgment lets it go.
+        tcb.look_again();
+        while tcb.next_segment(now).is_some() {}
+        assert!(tcb.unsent() < usize::from(tcb.mss()));
+    }
+}
+
+#[test]
 fn a_packet_out_of_fragments_is_pushed() {
     let mut w = World::connected();
     for _ in 0..40 {
