@@ -460,6 +460,22 @@ fn a_stream_of_small_sends_is_gathered_on_a_short_path_unless_nodelay() {
 }
 
 #[test]
+fn a_shut_receiving_side_never_delivers_past_a_gap() {
+    let mut w = World::connected();
+    write(&mut w.ends[0], 300);
+    let whole = parse(w.ends[0].next_segment(w.now).unwrap());
+    let mut parts = segment(whole, 150);
+    let (late, early) = (parts.remove(0), parts.remove(0));
+    let mut released = Released::default();
+    let _ = w.ends[1].segment_arrives(w.now, early, &mut released);
+    w.ends[1].shutdown_recv();
+    let _ = w.ends[1].segment_arrives(w.now, late, &mut released);
+    let mut got = Vec::new();
+    assert_eq!(w.ends[1].take(w.now, usize::MAX, &mut got), 300);
+    assert!(got.iter().flat_map(bytes).eq((0..300).map(byte)));
+}
+
+#[test]
 fn a_packet_out_of_fragments_is_pushed() {
     let mut w = World::connected();
     for _ in 0..40 {
