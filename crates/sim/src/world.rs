@@ -116,7 +116,7 @@ impl World {
         let to = SocketAddr::new(address(server_host, self.rng.random_bool(0.5)), 1000 + n as u16);
         let listener = self.stacks[server_host].tcp_socket();
         listener.set_zerocopy(true);
-        listener.bind(to).and_then(|()| listener.listen(8)).map_err(|e| e.to_string())?;
+        listener.bind(to).and_then(|_| listener.listen(8)).map_err(|e| e.to_string())?;
         let total = |rng: &mut SmallRng| [0, 1, 3000, 200_000, 1_500_000][rng.random_range(0..5)];
         let (up, down) = (total(&mut self.rng), total(&mut self.rng));
         let (a, b) = (self.fate(up), self.fate(down));

@@ -62,6 +62,12 @@ impl Effects {
         self.outcome |= outcome;
     }
 
+    /// News worth a wake even where the level was on already: edge-triggered waiters count arrivals.
+    fn edges(&self) -> Ready {
+        let news = self.outcome.intersects(Outcome::READABLE | Outcome::PEER_FIN);
+        if news { Ready::IN } else { Ready::empty() }
+    }
+
     /// The connection was made (by a SYN cookie) before it had a socket.
     pub(crate) fn connected(&mut self) {
         self.outcome |= Outcome::CONNECTED;
@@ -88,7 +94,7 @@ pub(crate) fn release_sock<'a>(socket: &'a Arc<TcpSocket>, mut core: Guard<'a, C
         egress::push(shared, socket, &mut core, &mut fx);
         timers::arm(shared, socket, &mut core);
         socket.settle(&mut core, fx.outcome);
-        fx.wake |= socket.ready.set(core.level());
+        fx.wake |= socket.ready.set(core.level()) | fx.edges();
         match socket.lock.release(core) {
             Some(again) => core = again,
             None => break,
@@ -100,7 +106,7 @@ pub(crate) fn release_sock<'a>(socket: &'a Arc<TcpSocket>, mut core: Guard<'a, C
 /// With no lock held: fragments first, then wakes.
 fn finish(socket: &Arc<TcpSocket>, mut fx: Effects) {
     if let Some((flow, syn)) = fx.next_connection.take()
-        && let Some(listener) = socket.shared.demux.listener(flow.local)
+        && let Some(listener) = socket.shared.demux.listener(&flow)
     {
         let now = fx.now(&socket.shared);
         ingress::listener_input(&socket.shared, &listener, flow, syn, now);

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 
 use crate::error::Error;
+use crate::ports::{Ports, Reuse, conflict};
 use crate::tcp_socket::TcpSocket;
 
 /// A connection's two ends, as seen from here. IPv4-mapped addresses are IPv4 throughout.
@@ -31,12 +32,20 @@ impl BuildHasher for Keyed {
 }
 
 /// Listening sockets of one port.
-type Listeners = Vec<(IpAddr, Arc<TcpSocket>)>;
+type Listeners = Vec<Listener>;
+
+struct Listener {
+    ip: IpAddr,
+    says: Reuse,
+    socket: Arc<TcpSocket>,
+}
 
 /// The tables. Readers of both contexts share them; writers are connects, accepts and closes.
 pub(crate) struct Demux {
     connections: RwLock<HashMap<Flow, Arc<TcpSocket>, Keyed>>,
     listeners: RwLock<HashMap<u16, Listeners, Keyed>>,
+    /// Ports that sockets have asked for.
+    ports: Ports,
     ephemeral: (u16, u16),
     /// Ephemeral ports given so far: the next one is another, so that the peer's TIME-WAIT is left alone.
     given: AtomicU64,
@@ -49,6 +58,7 @@ impl Demux {
         Self {
             connections: RwLock::new(HashMap::with_hasher(key.clone())),
             listeners: RwLock::new(HashMap::with_hasher(key.clone())),
+            ports: Ports::default(),
             ephemeral,
             given: AtomicU64::new(0),
             seed: key,
@@ -60,18 +70,43 @@ impl Demux {
         self.connections.read().get(flow).cloned()
     }
 
-    /// The socket that listens on `local`: an exact address before the wildcard of its family before the
-    /// dual-stack wildcard `[::]`.
-    pub(crate) fn listener(&self, local: SocketAddr) -> Option<Arc<TcpSocket>> {
+    /// The socket that listens where `flow` goes: an exact address before the wildcard of its family before
+    /// the dual-stack wildcard `[::]`. Of several that share the port, always the same one for a flow.
+    pub(crate) fn listener(&self, flow: &Flow) -> Option<Arc<TcpSocket>> {
+        let local = flow.local;
         let table = self.listeners.read();
         let of_port = table.get(&local.port())?;
-        let rank = |bound: &IpAddr| match bound {
-            b if *b == local.ip() => 3,
-            b if b.is_unspecified() && b.is_ipv4() == local.is_ipv4() => 2,
-            b if b.is_unspecified() && b.is_ipv6() => 1,
+        let rank = |bound: &Listener| match bound.ip {
+            ip if ip == local.ip() => 3,
+            ip if ip.is_unspecified() && ip.is_ipv4() == local.is_ipv4() => 2,
+            ip if ip.is_unspecified() && ip.is_ipv6() && !bound.says.v6only => 1,
             _ => 0,
         };
-        of_port.iter().max_by_key(|(b, _)| rank(b)).filter(|(b, _)| rank(b) > 0).map(|(_, s)| s.clone())
+        let best = of_port.iter().map(rank).max().filter(|best| *best > 0)?;
+        let equals = || of_port.iter().filter(|l| rank(l) == best);
+        let nth = match equals().count() {
+            1 => 0,
+            n => self.seed.hash_one(flow) as usize % n,
+        };
+        equals().nth(nth).map(|l| l.socket.clone())
+    }
+
+    /// Gives a local address to a socket that asks for it; a port of 0 is replaced by a free one.
+    pub(crate) fn bind(
+        &self,
+        local: SocketAddr,
+        socket: &TcpSocket,
+        reuse: Reuse,
+    ) -> Result<SocketAddr, Error> {
+        let listeners = self.listeners.read();
+        let begin = self.seed.hash_one(local).wrapping_add(self.given.fetch_add(1, Ordering::Relaxed));
+        let candidates = self.ports(begin).filter(|p| !listeners.contains_key(p));
+        self.ports.bind(local, owner(socket), reuse, candidates)
+    }
+
+    /// Takes back what [`bind`](Self::bind) gave.
+    pub(crate) fn unbind(&self, port: u16, socket: &TcpSocket) {
+        self.ports.release(port, owner(socket));
     }
 
     /// Adds a connection.
@@ -93,17 +128,27 @@ impl Demux {
     }
 
     /// Adds a listener; a port of 0 picks a free one. Returns the address with its port.
-    pub(crate) fn listen(&self, local: SocketAddr, socket: &Arc<TcpSocket>) -> Result<SocketAddr, Error> {
+    pub(crate) fn listen(
+        &self,
+        local: SocketAddr,
+        socket: &Arc<TcpSocket>,
+        reuse: Reuse,
+    ) -> Result<SocketAddr, Error> {
+        self.ports.listens(local.port(), owner(socket)).map_err(|()| Error::AddressInUse(local))?;
         let mut table = self.listeners.write();
         let free = |table: &HashMap<u16, Listeners, Keyed>, port: u16| {
-            table.get(&port).is_none_or(|l| l.iter().all(|(b, _)| !conflict(*b, local.ip())))
+            let allows = |l: &Listener| reuse.port || !conflict((l.ip, l.says), (local.ip(), reuse));
+            table.get(&port).is_none_or(|list| list.iter().all(allows))
         };
         let port = match local.port() {
-            0 => self.ports(0).find(|p| free(&table, *p)).ok_or(Error::AddressNotAvailable)?,
+            0 => self
+                .ports(0)
+                .find(|p| free(&table, *p) && !self.ports.is_taken(*p))
+                .ok_or(Error::AddressNotAvailable)?,
             port if free(&table, port) => port,
             _ => return Err(Error::AddressInUse(local)),
         };
-        table.entry(port).or_default().push((local.ip(), socket.clone()));
+        table.entry(port).or_default().push(Listener { ip: local.ip(), says: reuse, socket: socket.clone() });
         Ok(SocketAddr::new(local.ip(), port))
     }
 
@@ -111,7 +156,7 @@ impl Demux {
     pub(crate) fn unlisten(&self, port: u16, socket: &TcpSocket) {
         let mut table = self.listeners.write();
         if let Some(list) = table.get_mut(&port) {
-            list.retain(|(_, s)| !std::ptr::eq(Arc::as_ptr(s), socket));
+            list.retain(|l| !std::ptr::eq(Arc::as_ptr(&l.socket), socket));
             if list.is_empty() {
                 table.remove(&port);
             }
@@ -132,7 +177,7 @@ impl Demux {
             self.seed.hash_one((local, remote)).wrapping_add(self.given.fetch_add(1, Ordering::Relaxed));
         for port in self.ports(begin) {
             let flow = Flow { local: SocketAddr::new(local, port), remote };
-            if !table.contains_key(&flow) && !listeners.contains_key(&port) {
+            if !table.contains_key(&flow) && !listeners.contains_key(&port) && !self.ports.is_taken(port) {
                 table.insert(flow, socket.clone());
                 return Ok(flow);
             }
@@ -143,7 +188,7 @@ impl Demux {
     /// All connections and listeners, for shutting down and for listing.
     pub(crate) fn sockets(&self) -> Vec<Arc<TcpSocket>> {
         let mut all: Vec<_> = self.connections.read().values().cloned().collect();
-        all.extend(self.listeners.read().values().flatten().map(|(_, s)| s.clone()));
+        all.extend(self.listeners.read().values().flatten().map(|l| l.socket.clone()));
         all
     }
 
@@ -167,8 +212,7 @@ impl Demux {
     }
 }
 
-/// Whether two bound addresses of one port would compete for segments.
-fn conflict(a: IpAddr, b: IpAddr) -> bool {
-    let dual = |x: IpAddr| x.is_unspecified() && x.is_ipv6();
-    a == b || dual(a) || dual(b) || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
+/// A socket's name in the bind table.
+fn owner(socket: &TcpSocket) -> usize {
+    std::ptr::from_ref(socket) as usize
 }

@@ -111,7 +111,7 @@ fn tcp_input(shared: &Arc<Shared>, mut d: Delivered, now: Instant) {
     };
     if let Some(socket) = shared.demux.connection(&flow) {
         deliver(&socket, Event::Segment(segment), now);
-    } else if let Some(listener) = shared.demux.listener(flow.local) {
+    } else if let Some(listener) = shared.demux.listener(&flow) {
         listener_input(shared, &listener, flow, segment, now);
     } else {
         refuse(shared, flow, &segment, now);

@@ -37,9 +37,9 @@ struct Waiters {
     wakers: Vec<(Ready, Waker)>,
 }
 
-/// Level-triggered readiness with waiters.
+/// Level-triggered readiness with waiters. Sockets have one; so may whatever stands in for a socket.
 #[derive(Default)]
-pub(crate) struct Readiness {
+pub struct Readiness {
     level: AtomicU32,
     /// Whether `waiters` is worth locking.
     awaited: AtomicBool,
@@ -48,14 +48,15 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    pub(crate) fn get(&self) -> Ready {
+    /// The level.
+    pub fn get(&self) -> Ready {
         Ready::from_bits_truncate(self.level.load(Ordering::Acquire))
     }
 
     /// Stores the level as computed by the socket's owner; returns what is newly on, to be
     /// [woken](Self::wake) after the socket's lock is released. `ERR` is kept by the error queue.
     #[must_use]
-    pub(crate) fn set(&self, level: Ready) -> Ready {
+    pub fn set(&self, level: Ready) -> Ready {
         let old = self.get();
         if level != old {
             // Only the socket's owner writes, so a load and a store do for a swap.
@@ -65,7 +66,7 @@ impl Readiness {
     }
 
     /// Wakes whoever waits for any of `what`. Call it with no socket lock held.
-    pub(crate) fn wake(&self, what: Ready) {
+    pub fn wake(&self, what: Ready) {
         if what.is_empty() {
             return;
         }
@@ -129,7 +130,7 @@ impl Readiness {
 
     /// Registers `waker` for the next time any of `interest` (or an error or hang-up) comes on. Check the
     /// level again after registering.
-    pub(crate) fn register(&self, interest: Ready, waker: &Waker) {
+    pub fn register(&self, interest: Ready, waker: &Waker) {
         let interest = interest.union(Ready::ALWAYS);
         let mut w = self.waiters.lock();
         match w.wakers.iter_mut().find(|(_, known)| known.will_wake(waker)) {
@@ -138,6 +139,11 @@ impl Readiness {
         }
         self.awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// Forgets `waker`, if it is still registered.
+    pub fn deregister(&self, waker: &Waker) {
+        self.waiters.lock().wakers.retain(|(_, known)| !known.will_wake(waker));
     }
 }
 

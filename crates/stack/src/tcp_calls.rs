@@ -14,6 +14,7 @@ use crate::completion::{self, Effects};
 use crate::demux::Flow;
 use crate::egress;
 use crate::error::Error;
+use crate::ports::Reuse;
 use crate::raw::{BorrowedIo, CopyIn};
 use crate::readiness::Ready;
 use crate::stats::Counters;
@@ -41,9 +42,9 @@ pub struct Ticket {
 const COPY_QUANTUM: usize = 64 * 1024;
 
 impl TcpSocket {
-    /// Binds to a local address; port 0 leaves the port to [`listen`](Self::listen) or
-    /// [`connect`](Self::connect).
-    pub fn bind(&self, local: SocketAddr) -> Result<(), Error> {
+    /// Binds to a local address; a port of 0 is replaced by a free one. Whether the port may be shared is
+    /// what [`set_reuse`](Self::set_reuse) said before.
+    pub fn bind(&self, local: SocketAddr) -> Result<SocketAddr, Error> {
         let local = canonical(local);
         let known = local.ip().is_unspecified() || self.shared.inet.lock().is_local(local.ip());
         if !known {
@@ -53,8 +54,14 @@ impl TcpSocket {
         if core.bound.is_some() || !matches!(core.role, Role::Idle) {
             return Err(Error::Invalid);
         }
-        core.bound = Some(local);
-        Ok(())
+        let bound = self.shared.demux.bind(local, self, core.reuse)?;
+        core.bound = Some(bound);
+        Ok(bound)
+    }
+
+    /// `SO_REUSEADDR`, `SO_REUSEPORT` and `IPV6_V6ONLY`, for the next [`bind`](Self::bind).
+    pub fn set_reuse(&self, reuse: Reuse) {
+        self.lock.lock().reuse = reuse;
     }
 
     /// Listens, with room for `backlog` connections that wait to be accepted. Calling it again changes the
@@ -75,7 +82,7 @@ impl TcpSocket {
         let any = SocketAddr::new(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), 0);
         let listen = Listen::new(core.config.clone(), self.shared.listen_secret);
         self.set_accept_queue(AcceptQueue::new(listen, backlog))?;
-        let bound = self.shared.demux.listen(core.bound.unwrap_or(any), self)?;
+        let bound = self.shared.demux.listen(core.bound.unwrap_or(any), self, core.reuse)?;
         core.bound = Some(bound);
         core.role = Role::Listening;
         let _ = self.ready.set(core.level());
@@ -467,10 +474,15 @@ impl TcpSocket {
         self.ready.wait(timeout, || self.ready().intersects(interest))
     }
 
-    /// Wakes `waker` the next time the socket becomes ready for `interest`, an error or a hang-up. Look at
-    /// [`ready`](Self::ready) again after registering.
+    /// Wakes `waker` the next time the socket becomes ready for `interest`, an error or a hang-up, or, being
+    /// ready, gets more to read. Look at [`ready`](Self::ready) again after registering.
     pub fn register(&self, interest: Ready, waker: &Waker) {
         self.ready.register(interest, waker);
+    }
+
+    /// Forgets `waker`, if it still waits.
+    pub fn deregister(&self, waker: &Waker) {
+        self.ready.deregister(waker);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::demux::Flow;
 use crate::egress;
 use crate::error::Error;
 use crate::lock::OwnedLock;
+use crate::ports::Reuse;
 use crate::readiness::{Readiness, Ready};
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -54,6 +55,8 @@ pub(crate) struct Core {
     /// The local end asked for.
     pub(crate) bound: Option<SocketAddr>,
     pub(crate) dst: Option<Dst>,
+    /// What it said about sharing its port.
+    pub(crate) reuse: Reuse,
     /// The page that copying sends fill.
     pub(crate) tail: Option<PageWriter>,
     pub(crate) timer: Option<Armed>,
@@ -76,6 +79,7 @@ impl Core {
             flow: None,
             bound: None,
             dst: None,
+            reuse: Reuse::default(),
             tail: None,
             timer: None,
             error: None,
@@ -360,6 +364,15 @@ impl TcpSocket {
                 tcb.soft_error(TcpError::Refused, &mut fx.released)
             }
             _ => Outcome::empty(),
+        }
+    }
+}
+
+impl Drop for TcpSocket {
+    fn drop(&mut self) {
+        let bound = self.lock.lock().bound;
+        if let Some(bound) = bound {
+            self.shared.demux.unbind(bound.port(), self);
         }
     }
 }
