@@ -27,10 +27,12 @@ pub enum Reason {
     /// The stack copied nothing; the device itself reads the memory once at its boundary (a write to a
     /// TAP or packet socket). Not a copy of ours: `ee_code` stays 0.
     Device = 11,
+    /// The memory is another process's: the program is a guest of the process that runs the stack.
+    Process = 12,
 }
 
 /// All reasons, in the order of their numbers.
-pub const REASONS: [Reason; 11] = [
+pub const REASONS: [Reason; 12] = [
     Reason::NoScatterGather,
     Reason::NoChecksum,
     Reason::Loopback,
@@ -42,6 +44,7 @@ pub const REASONS: [Reason; 11] = [
     Reason::Small,
     Reason::Unmapped,
     Reason::Device,
+    Reason::Process,
 ];
 
 impl Reason {
@@ -69,6 +72,7 @@ impl Reason {
             Reason::Small => "small",
             Reason::Unmapped => "unmapped",
             Reason::Device => "device",
+            Reason::Process => "process",
         }
     }
 }

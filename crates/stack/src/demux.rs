@@ -49,6 +49,8 @@ pub(crate) struct Demux {
     ephemeral: (u16, u16),
     /// Ephemeral ports given so far: the next one is another, so that the peer's TIME-WAIT is left alone.
     given: AtomicU64,
+    /// Connections ever added.
+    made: AtomicU64,
     seed: Keyed,
 }
 
@@ -61,6 +63,7 @@ impl Demux {
             ports: Ports::default(),
             ephemeral,
             given: AtomicU64::new(0),
+            made: AtomicU64::new(0),
             seed: key,
         }
     }
@@ -115,6 +118,7 @@ impl Demux {
             hashbrown::hash_map::Entry::Occupied(_) => Err(Error::AddressInUse(flow.local)),
             hashbrown::hash_map::Entry::Vacant(v) => {
                 v.insert(socket.clone());
+                self.made.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
         }
@@ -179,6 +183,7 @@ impl Demux {
             let flow = Flow { local: SocketAddr::new(local, port), remote };
             if !table.contains_key(&flow) && !listeners.contains_key(&port) && !self.ports.is_taken(port) {
                 table.insert(flow, socket.clone());
+                self.made.fetch_add(1, Ordering::Relaxed);
                 return Ok(flow);
             }
         }
@@ -198,6 +203,11 @@ impl Demux {
         let connections: Vec<_> = self.connections.write().drain().collect();
         let listeners: Vec<_> = self.listeners.write().drain().collect();
         drop((connections, listeners));
+    }
+
+    /// Connections ever added.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// Connections in the table, those in TIME-WAIT included.

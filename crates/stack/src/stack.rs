@@ -283,6 +283,7 @@ impl Stack {
     pub fn stats(&self) -> Stats {
         let shared = &self.handle.shared;
         let mut stats = shared.counters.snapshot();
+        stats.connections = shared.demux.made();
         stats.add_drops(shared.inet.lock().drops().snapshot());
         for interface in &shared.interfaces {
             stats.add_drops(interface.stats().snapshot().tx_dropped);
@@ -298,6 +299,19 @@ impl Stack {
     /// Connections in the tables, those in TIME-WAIT included.
     pub fn connections(&self) -> usize {
         self.handle.shared.demux.connections()
+    }
+
+    /// Connections whose program is gone and that have something left that the peer has not acknowledged,
+    /// its end included.
+    pub fn undelivered(&self) -> usize {
+        use tcp::State;
+        let waits = |state| {
+            matches!(
+                state,
+                State::SynReceived | State::FinWait1 | State::Closing | State::LastAck | State::CloseWait
+            )
+        };
+        self.handle.shared.demux.sockets().iter().filter(|s| s.is_orphan() && waits(s.state())).count()
     }
 
     /// The interfaces, in the order their devices were given.

@@ -64,6 +64,7 @@ impl Counters {
     pub(crate) fn snapshot(&self) -> Stats {
         let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
         Stats {
+            connections: 0,
             rx_packets: get(&self.packet.rx_packets),
             rx_bytes: get(&self.packet.rx_bytes),
             tx_packets: get(&self.tx.tx_packets),
@@ -90,6 +91,8 @@ impl Counters {
 /// A reading of a stack's counters since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// Connections begun, from either side.
+    pub connections: u64,
     /// Packets received, after GRO: one may stand for many on the wire.
     pub rx_packets: u64,
     /// Bytes of those, IP header on.

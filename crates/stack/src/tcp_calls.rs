@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use skb::{Completion, Frag, Lent, Span, UbufInfo};
+use skb::{Completion, Frag, Lent, Reason, Span, UbufInfo};
 use tcp::{Listen, State, Tcb, TcpInfo};
 use time::Duration;
 
@@ -260,6 +260,18 @@ impl TcpSocket {
         })
     }
 
+    /// Takes the number of a lending call whose bytes its caller copies, for `reason`; the call completes when
+    /// the record is dropped. `None` without `SO_ZEROCOPY`.
+    pub fn lend_copied(&self, bytes: u64, reason: Reason) -> Result<Option<UbufInfo>, Error> {
+        if !self.zerocopy() {
+            return Ok(None);
+        }
+        let call = self.errors.begin(bytes, &mut None)?;
+        call.mark(reason);
+        self.count_lent(1, 0);
+        Ok(Some(call))
+    }
+
     fn count_lent(&self, calls: u64, bytes: usize) {
         Counters::add(&self.shared.counters.send.lent_calls, calls);
         Counters::add(&self.shared.counters.send.lent_bytes, bytes as u64);
@@ -415,6 +427,11 @@ impl TcpSocket {
     /// The local address, once bound or connected.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.flow().map(|f| f.local).or_else(|| self.lock.lock().bound)
+    }
+
+    /// The parameters of the connection, or of the one to come.
+    pub fn config(&self) -> tcp::Config {
+        self.lock.lock().config.clone()
     }
 
     /// Changes the parameters of the connection, or of the one to come.

@@ -276,6 +276,11 @@ impl TcpSocket {
         self.ends.lock().map(|f| f.remote)
     }
 
+    /// The program has closed it.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.lock.lock().orphan
+    }
+
     pub(crate) fn flow(&self) -> Option<Flow> {
         *self.ends.lock()
     }

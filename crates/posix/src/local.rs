@@ -1,0 +1,166 @@
+//! A socket of this process's own stack.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+use parking_lot::Mutex;
+use stack::skb::{Completion, Frag, Reason, UbufInfo};
+use stack::tcp::Keepalive;
+use stack::{Ready, Reuse, Shutdown, TcpSocket};
+
+use crate::endpoint::{Endpoint, RecvHow};
+use crate::errno::{Errno, Result, errno};
+use crate::tcp_options;
+use crate::user::{RecvBuf, SendBuf};
+
+/// Bytes dropped per step of a discarding receive.
+const DISCARD_STEP: usize = 1 << 20;
+
+pub(crate) struct Local {
+    pub(crate) socket: Arc<TcpSocket>,
+    reset_on_close: AtomicBool,
+    /// What probing is to be like, once it is switched on.
+    pub(crate) keepalive: Mutex<Keepalive>,
+    pub(crate) corked: AtomicBool,
+}
+
+impl Local {
+    pub(crate) fn new(socket: Arc<TcpSocket>) -> Arc<dyn Endpoint> {
+        let keepalive = socket.config().keepalive.unwrap_or_default();
+        Arc::new(Self {
+            socket,
+            reset_on_close: AtomicBool::new(false),
+            keepalive: Mutex::new(keepalive),
+            corked: AtomicBool::new(false),
+        })
+    }
+
+    fn discard(&self, max: usize) -> Result<usize> {
+        let mut pieces: Vec<Frag> = Vec::new();
+        self.socket.recv_pieces(max.min(DISCARD_STEP), &mut pieces).map_err(errno)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if self.reset_on_close.load(Ordering::Relaxed) {
+            self.socket.abort();
+        } else {
+            self.socket.close();
+        }
+    }
+}
+
+impl Endpoint for Local {
+    fn bind(&self, local: SocketAddr, reuse: Reuse) -> Result<()> {
+        self.socket.set_reuse(reuse);
+        self.socket.bind(local).map(drop).map_err(errno)
+    }
+
+    fn listen(&self, backlog: usize) -> Result<()> {
+        self.socket.listen(backlog).map(drop).map_err(errno)
+    }
+
+    fn accept(&self) -> Result<Arc<dyn Endpoint>> {
+        self.socket.accept().map(Local::new).map_err(errno)
+    }
+
+    fn connect(&self, remote: SocketAddr) -> Result<()> {
+        self.socket.connect(remote).map_err(errno)
+    }
+
+    fn disconnect(&self) -> Result<()> {
+        match self.socket.purge() {
+            // As Linux: there is nothing to undo.
+            Err(stack::Error::NotConnected) => Ok(()),
+            done => done.map_err(errno),
+        }
+    }
+
+    fn send(&self, buf: &mut SendBuf) -> Result<usize> {
+        buf.attempt(&self.socket)
+    }
+
+    fn recv(&self, buf: &mut RecvBuf, how: RecvHow) -> Result<usize> {
+        match how {
+            RecvHow::Take => {
+                let mut pieces = Vec::new();
+                let n = self.socket.recv_pieces(buf.room(), &mut pieces).map_err(errno)?;
+                buf.put_frags(&pieces);
+                Ok(n)
+            }
+            RecvHow::Peek => {
+                buf.rewind();
+                let readable = self.socket.queued().0.clamp(1, buf.len().max(1));
+                let mut bytes = vec![0; readable.min(buf.len())];
+                let n = self.socket.peek(&mut bytes).map_err(errno)?;
+                buf.put(bytes.get(..n).unwrap_or(&[]));
+                Ok(n)
+            }
+            RecvHow::Discard => {
+                let n = self.discard(buf.room())?;
+                buf.skip(n);
+                Ok(n)
+            }
+        }
+    }
+
+    fn completion(&self) -> Option<Completion> {
+        self.socket.pop_completion()
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.socket.shutdown(how).map_err(errno)
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        tcp_options::set(self, level, name, value)
+    }
+
+    fn option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
+            let error = self.socket.take_error().map_or(0, |e| errno(e).raw_os_error());
+            return Ok(error.to_ne_bytes().to_vec());
+        }
+        tcp_options::get(self, level, name)
+    }
+
+    fn queued(&self) -> (usize, usize) {
+        self.socket.queued()
+    }
+
+    fn reset_on_close(&self, on: bool) {
+        self.reset_on_close.store(on, Ordering::Relaxed);
+    }
+
+    fn lend_copied(&self, bytes: u64) -> Result<Option<UbufInfo>> {
+        self.socket.lend_copied(bytes, Reason::Process).map_err(errno)
+    }
+
+    fn ready(&self) -> Ready {
+        self.socket.ready()
+    }
+
+    fn register(&self, interest: Ready, waker: &Waker) {
+        self.socket.register(interest, waker);
+    }
+
+    fn deregister(&self, waker: &Waker) {
+        self.socket.deregister(waker);
+    }
+}
+
+/// An `int` option's value.
+pub(crate) fn int(value: &[u8]) -> Result<i32> {
+    value.first_chunk().map(|b| i32::from_ne_bytes(*b)).ok_or(Errno::INVAL)
+}

@@ -1,0 +1,125 @@
+//! `fork`: the parent keeps the stack, the child becomes its guest, with the same sockets open.
+//!
+//! [`prepare`] runs in the parent before the fork and takes every lock of this crate that the child needs, so
+//! that none is in the middle of a change when the memory is copied; [`parent`] and [`child`] run after it, in
+//! the same thread or its copy, and release them. The stack's own locks do not matter: a child never touches
+//! the copy of its parent's stack, not even to drop it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Line;
+use super::client::Client;
+use super::host::Host;
+use crate::endpoint::Endpoint;
+use crate::net::{self, Net};
+use crate::socket::Socket;
+use crate::table::{self, File};
+
+/// What is ready for the child.
+struct Ticket {
+    /// The guest's side.
+    line: Line,
+    /// The host's side, and what it is to serve; a guest's child is served by the host already.
+    host: Option<(Arc<Host>, Line, HashMap<u64, Arc<dyn Endpoint>>)>,
+    /// Our sockets by the host's numbers.
+    numbers: Vec<(Arc<Socket>, u64)>,
+    net: Arc<Net>,
+}
+
+thread_local! {
+    static TICKET: RefCell<Option<Ticket>> = const { RefCell::new(None) };
+    /// Released in the order they were taken, by both.
+    static LOCKS: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Before the fork.
+pub(crate) fn prepare() {
+    let Some(net) = net::started() else { return };
+    let frozen = table::freeze();
+    let mut sockets: Vec<Arc<Socket>> = Vec::new();
+    let mut sets = Vec::new();
+    for file in frozen.files() {
+        match file {
+            File::Socket(s) if !sockets.iter().any(|known| Arc::ptr_eq(known, s)) => sockets.push(s.clone()),
+            File::Epoll(e) if !sets.iter().any(|known| Arc::ptr_eq(known, e)) => sets.push(e.clone()),
+            File::Socket(_) | File::Epoll(_) => {}
+        }
+    }
+    let frozen_sockets: Vec<_> = sockets.iter().map(|s| s.freeze()).collect();
+    let ticket = issue(net.clone(), sockets, &frozen_sockets);
+    let mut locks: Vec<Box<dyn Any>> = Vec::new();
+    if let Net::Client(client) = &*net {
+        locks.push(Box::new(client.freeze()));
+    }
+    locks.push(Box::new(net::freeze()));
+    locks.extend(frozen_sockets.into_iter().map(|l| Box::new(l) as Box<dyn Any>));
+    locks.extend(sets.iter().map(|e| Box::new(e.freeze()) as Box<dyn Any>));
+    locks.push(Box::new(frozen));
+    let ticket = ticket.inspect_err(|e| net::say(&format!("a child will have no sockets: {e}"))).ok();
+    TICKET.set(ticket);
+    LOCKS.set(locks);
+}
+
+type FrozenSocket = parking_lot::lock_api::ArcRwLockWriteGuard<parking_lot::RawRwLock, Arc<dyn Endpoint>>;
+
+fn issue(net: Arc<Net>, sockets: Vec<Arc<Socket>>, frozen: &[FrozenSocket]) -> crate::errno::Result<Ticket> {
+    let endpoints = sockets.into_iter().zip(frozen.iter().map(|f| Arc::clone(f)));
+    match &*net {
+        Net::Host { host, .. } => {
+            let (ours, line) = Line::pair()?;
+            let numbered: Vec<_> = endpoints.map(|(s, e)| (s, host.number(), e)).collect();
+            let served = numbered.iter().map(|(_, id, e)| (*id, e.clone())).collect();
+            let numbers = numbered.into_iter().map(|(s, id, _)| (s, id)).collect();
+            Ok(Ticket { line, host: Some((host.clone(), ours, served)), numbers, net })
+        }
+        Net::Client(client) => {
+            let line = client.fork()?;
+            let numbers = endpoints.filter_map(|(s, e)| Some((s, e.number()?))).collect();
+            Ok(Ticket { line, host: None, numbers, net })
+        }
+    }
+}
+
+/// After the fork, in the parent.
+pub(crate) fn parent() {
+    drop(LOCKS.take());
+    let Some(ticket) = TICKET.take() else { return };
+    if let Some((host, line, sockets)) = ticket.host {
+        let served = crate::sys::with_signals_blocked(|| host.serve(line, sockets));
+        if let Err(e) = served {
+            net::say(&format!("cannot serve a child: {e}"));
+        }
+    }
+}
+
+/// After the fork, in the child.
+pub(crate) fn child() {
+    drop(LOCKS.take());
+    table::adopt();
+    table::forget_internal();
+    let Some(ticket) = TICKET.take() else {
+        // There was no stack, or no way to it: what was inherited is of no use.
+        std::mem::forget(net::replace(None));
+        return;
+    };
+    let Ticket { line, host, numbers, net } = ticket;
+    let guest = Client::new(line);
+    for (socket, number) in numbers {
+        std::mem::forget(socket.replace_endpoint(guest.endpoint(number)));
+    }
+    for (fd, file) in table::all() {
+        if matches!(file, File::Epoll(_)) {
+            // It watches for the parent.
+            std::mem::forget((table::remove(fd), file));
+        }
+    }
+    if let Some((host, line, sockets)) = host {
+        // The host's side must not stay open here: its end is how the host learns of ours.
+        drop(line);
+        std::mem::forget((host, sockets));
+    }
+    std::mem::forget((net, net::replace(Some(Arc::new(Net::Client(guest))))));
+}

@@ -1,0 +1,157 @@
+//! System calls that `rustix` has no safe form for: descriptors by number, `poll` and `epoll` with masks.
+//!
+//! Contract. Numbers are the program's; what they refer to is the program's business, as in C. Pointers come
+//! from the program's own call and are passed on as they came.
+#![allow(unsafe_code)]
+
+use std::os::fd::RawFd;
+
+use crate::errno::{Errno, Result};
+
+/// A result of a raw call.
+fn result(n: libc::c_long) -> Result<libc::c_long> {
+    if n == -1 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    Ok(n)
+}
+
+/// Closes a descriptor.
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: no memory is involved; the number is one that the caller was given to close.
+    // Test: posix/tests/calls.rs.
+    let _ = unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// `fcntl` with a number as argument.
+pub(crate) fn fcntl(fd: RawFd, command: i32, argument: usize) -> Result<i32> {
+    // SAFETY: the argument is passed on as it came from the program. Test: posix/tests/calls.rs.
+    result(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) }).map(|n| n as i32)
+}
+
+/// `dup3`, or `dup2` if the numbers are equal.
+pub(crate) fn dup3(old: RawFd, new: RawFd, flags: i32) -> Result<RawFd> {
+    // SAFETY: no memory is involved. Test: posix/tests/calls.rs.
+    result(unsafe { libc::syscall(libc::SYS_dup3, old, new, flags) }).map(|n| n as RawFd)
+}
+
+/// `setsockopt` of the kernel.
+pub(crate) fn setsockopt(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
+    // SAFETY: pointer and length are of one slice. Test: posix/tests/options.rs.
+    result(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
+        .map(drop)
+}
+
+/// The signal mask of a waiting call: what the kernel's own calls take.
+#[derive(Clone, Copy)]
+pub struct SigMask {
+    mask: *const libc::sigset_t,
+}
+
+/// Bytes of the kernel's signal set.
+const KERNEL_SIGSET: usize = 8;
+
+impl SigMask {
+    /// No change of the mask.
+    pub const NONE: SigMask = SigMask { mask: std::ptr::null() };
+
+    /// A mask of the program's call.
+    ///
+    /// # Safety
+    /// `mask` is null or points at a signal set for the duration of the call.
+    pub unsafe fn new(mask: *const libc::sigset_t) -> Self {
+        Self { mask }
+    }
+}
+
+/// `ppoll`.
+pub(crate) fn ppoll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<libc::timespec>,
+    mask: SigMask,
+) -> Result<usize> {
+    let mut timeout = timeout;
+    let ts = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: array and length are of one slice, the time-out is ours, the mask is valid for the call by
+    // SigMask's contract. Test: posix/tests/poll.rs.
+    result(unsafe {
+        libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), ts, mask.mask, KERNEL_SIGSET)
+    })
+    .map(|n| n as usize)
+}
+
+/// `epoll_ctl`.
+pub(crate) fn epoll_ctl(ep: RawFd, op: i32, fd: RawFd, event: Option<libc::epoll_event>) -> Result<()> {
+    let mut event = event;
+    let ptr = event.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: the event is ours, or null as the program gave it. Test: posix/tests/epoll.rs.
+    result(unsafe { libc::syscall(libc::SYS_epoll_ctl, ep, op, fd, ptr) }).map(drop)
+}
+
+/// `epoll_pwait2`; appends to `out` at most `max` events.
+pub(crate) fn epoll_wait(
+    ep: RawFd,
+    out: &mut Vec<libc::epoll_event>,
+    max: usize,
+    timeout: Option<libc::timespec>,
+    mask: SigMask,
+) -> Result<usize> {
+    let mut timeout = timeout;
+    let ts = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let old = out.len();
+    out.resize(old + max, libc::epoll_event { events: 0, u64: 0 });
+    // SAFETY: `max` entries behind `old` were just made; time-out and mask as in ppoll.
+    // Test: posix/tests/epoll.rs.
+    let n = result(unsafe {
+        let at = out.as_mut_ptr().add(old);
+        libc::syscall(libc::SYS_epoll_pwait2, ep, at, max, ts, mask.mask, KERNEL_SIGSET)
+    });
+    out.truncate(old + n.map_or(0, |n| n as usize));
+    n.map(|n| n as usize)
+}
+
+/// `pread`, or `read` without an offset, by number.
+pub(crate) fn read(fd: RawFd, buf: &mut [u8], offset: Option<i64>) -> Result<usize> {
+    // SAFETY: pointer and length are of one exclusive slice. Test: posix/tests/calls.rs sendfile.
+    let n = match offset {
+        Some(at) => unsafe { libc::syscall(libc::SYS_pread64, fd, buf.as_mut_ptr(), buf.len(), at) },
+        None => unsafe { libc::syscall(libc::SYS_read, fd, buf.as_mut_ptr(), buf.len()) },
+    };
+    result(n).map(|n| n as usize)
+}
+
+/// `write` by number.
+pub(crate) fn write(fd: RawFd, buf: &[u8]) -> Result<usize> {
+    // SAFETY: pointer and length are of one slice. Test: posix/tests/calls.rs splice.
+    result(unsafe { libc::syscall(libc::SYS_write, fd, buf.as_ptr(), buf.len()) }).map(|n| n as usize)
+}
+
+/// `lseek`.
+pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> Result<i64> {
+    // SAFETY: no memory is involved. Test: posix/tests/calls.rs sendfile.
+    result(unsafe { libc::syscall(libc::SYS_lseek, fd, offset, whence) })
+}
+
+/// Raises a signal in the calling thread.
+pub(crate) fn raise(signal: i32) {
+    // SAFETY: no memory is involved. Test: posix/tests/calls.rs.
+    let _ = unsafe { libc::raise(signal) };
+}
+
+/// Runs `f` with all signals blocked: threads made in it never run the program's handlers.
+pub(crate) fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut old = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset fills `all` before it is read; `old` is written by the call that succeeds.
+    // Test: posix/tests/calls.rs.
+    let changed = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) == 0
+    };
+    let r = f();
+    if changed {
+        // SAFETY: `old` was filled by the call that succeeded. Test: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
+    }
+    r
+}
