@@ -361,10 +361,13 @@ pub unsafe fn recvfrom(
     addr_len: *mut libc::socklen_t,
 ) -> Answer {
     let socket = table::socket(fd)?;
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return counted(socket.completion().map(|_| 0));
+    }
+    // What is dropped unread needs no buffer: programs give a null one.
+    let unread = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
+    let buf = if unread && buf.is_null() { std::ptr::dangling_mut() } else { buf };
     let received = user::piece(buf.cast(), len).and_then(|pieces| {
-        if flags & libc::MSG_ERRQUEUE != 0 {
-            return socket.completion().map(|_| 0);
-        }
         // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
         let mut buf = unsafe { RecvBuf::new(pieces) };
         socket.recv(&mut buf, flags)
