@@ -9,8 +9,10 @@ mod cputime;
 mod demo;
 mod digest;
 mod peer;
+mod program;
 mod recv;
 mod report;
+mod run;
 mod send;
 mod tap_options;
 
@@ -40,6 +42,8 @@ enum Command {
     Send(send::Options),
     /// Receive a file from a TCP peer through a TAP.
     Recv(recv::Options),
+    /// Run an unmodified program with its TCP sockets on the stack.
+    Run(run::Options),
 }
 
 type Error = Box<dyn std::error::Error>;
@@ -50,6 +54,10 @@ fn main() -> std::process::ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Send(options) => send::run(&options),
         Command::Recv(options) => recv::run(&options),
+        Command::Run(options) => match run::run(&options) {
+            Ok(status) => return status,
+            Err(e) => Err(e),
+        },
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

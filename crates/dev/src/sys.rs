@@ -150,6 +150,18 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, flags: libc::c_uint) -> io::Re
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) })
 }
 
+/// Who may attach to the interface besides the privileged.
+pub(crate) fn tun_set_owner(fd: BorrowedFd<'_>, uid: libc::uid_t) -> io::Result<()> {
+    // SAFETY: TUNSETOWNER takes its argument by value. Test: tap::tests.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(uid)) })
+}
+
+/// Keeps the interface when nobody has it open.
+pub(crate) fn tun_set_persist(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: TUNSETPERSIST takes its argument by value. Test: tap::tests.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, 1 as libc::c_ulong) })
+}
+
 /// Bytes of virtio header in front of each packet, at least 10.
 pub(crate) fn tun_set_vnet_header(fd: BorrowedFd<'_>, size: libc::c_int) -> io::Result<()> {
     // SAFETY: TUNSETVNETHDRSZ reads one int. Test: tap::tests.

@@ -241,6 +241,16 @@ impl TapDevice {
         Ok(sys::query(probe()?, self.name(), libc::SIOCGIFHWADDR)?.hwaddr())
     }
 
+    /// Keeps the interface when its last descriptor is closed, and lets the calling user open it again without
+    /// privileges.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN` over the interface's namespace.
+    pub fn persist_for_owner(&self) -> io::Result<()> {
+        sys::tun_set_owner(self.fd.as_fd(), rustix::process::geteuid().as_raw())?;
+        sys::tun_set_persist(self.fd.as_fd())
+    }
+
     pub(crate) fn vnet(&self) -> bool {
         self.vnet
     }
