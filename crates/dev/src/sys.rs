@@ -20,13 +20,15 @@ const MAX_IOVECS: usize = MAX_SKB_FRAGS + 2;
 pub(crate) struct IoVecs<'a> {
     list: [libc::iovec; MAX_IOVECS],
     used: usize,
+    /// Lent memory stays where it is until the packet is written.
+    _look: skb::evict::Touching,
     owners: PhantomData<&'a ()>,
 }
 
 impl<'a> IoVecs<'a> {
     pub(crate) fn new() -> Self {
         const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Self { list: [EMPTY; MAX_IOVECS], used: 0, owners: PhantomData }
+        Self { list: [EMPTY; MAX_IOVECS], used: 0, _look: skb::evict::touching(), owners: PhantomData }
     }
 
     fn push(&mut self, base: *const u8, len: usize) {

@@ -25,6 +25,7 @@ mod control;
 mod endpoint;
 mod epoll;
 pub mod errno;
+pub mod lent;
 mod local;
 pub mod net;
 mod poll;

@@ -11,6 +11,7 @@
 #![allow(missing_docs, reason = "libc's functions have libc's manual")]
 
 mod files;
+mod memory;
 mod real;
 mod start;
 mod stdio;

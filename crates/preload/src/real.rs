@@ -102,6 +102,14 @@ real! {
     fdopen = c"fdopen"(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE;
     fileno = c"fileno"(stream: *mut libc::FILE) -> c_int;
     fclose = c"fclose"(stream: *mut libc::FILE) -> c_int;
+
+    munmap = c"munmap"(addr: *mut c_void, len: size_t) -> c_int;
+    mmap64 = c"mmap64"(addr: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: libc::off64_t) -> *mut c_void;
+    mremap = c"mremap"(addr: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    madvise = c"madvise"(addr: *mut c_void, len: size_t, advice: c_int) -> c_int;
+    mprotect = c"mprotect"(addr: *mut c_void, len: size_t, protection: c_int) -> c_int;
+    free = c"free"(block: *mut c_void) -> ();
+    realloc = c"realloc"(block: *mut c_void, size: size_t) -> *mut c_void;
     exit_now = c"_exit"(status: c_int) -> c_int;
 }
 

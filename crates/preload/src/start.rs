@@ -9,7 +9,10 @@ static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
     match Config::from_env() {
-        Ok(Some(config)) => posix::net::configure(config),
+        Ok(Some(config)) => {
+            posix::lent::watch();
+            posix::net::configure(config);
+        }
         Ok(None) => posix::net::say("UNCOPIED_TAP is not set: sockets stay with the kernel"),
         Err(e) => {
             posix::net::say(&format!("{e}"));

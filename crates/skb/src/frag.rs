@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{ErrorQueue, LendError, PageRef, Span, UbufInfo};
+use crate::{ErrorQueue, LendError, PageRef, Span, UbufInfo, evict};
 
 #[derive(Clone, Debug)]
 enum Owner {
@@ -70,9 +70,11 @@ impl Frag {
         self.span.is_empty()
     }
 
-    /// Address and length, for a device's iovec. Valid while the fragment lives.
+    /// Address and length, for a device's iovec. Valid while the fragment lives, and for lent memory while
+    /// the caller is [`touching`](crate::evict::touching) it.
     pub fn as_iovec(&self) -> (*const u8, usize) {
-        (self.span.as_ptr(), self.span.len())
+        let span = self.span();
+        (span.as_ptr(), span.len())
     }
 
     /// Whether the memory is lent, and so may change at any time.
@@ -112,7 +114,8 @@ impl Frag {
 
     /// Copies `[off, off + out.len())` into `out`; false, copying nothing, if the fragment is shorter.
     pub fn copy_to(&self, off: usize, out: &mut [u8]) -> bool {
-        self.span.copy_to(self, off, out)
+        let _look = self.is_lent().then(evict::touching);
+        self.span().copy_to(self, off, out)
     }
 
     /// The bytes, unless they are lent: those can only be copied out.
@@ -120,8 +123,12 @@ impl Frag {
         crate::foreign::private_slice(self)
     }
 
+    /// Where the bytes are.
     pub(crate) fn span(&self) -> Span {
-        self.span
+        match &self.owner {
+            Owner::Lent(ubuf) => ubuf.current(self.span),
+            Owner::Page(_) | Owner::Bytes(_) => self.span,
+        }
     }
 
     /// Makes `next` a part of this fragment if it continues it in memory and has the same owner; else gives

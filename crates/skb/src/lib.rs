@@ -28,6 +28,7 @@
 
 mod checksum;
 mod errqueue;
+pub mod evict;
 pub mod foreign;
 mod frag;
 mod lent;

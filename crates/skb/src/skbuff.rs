@@ -488,6 +488,7 @@ impl SkBuff {
                 continue;
             }
             copied += frag.len();
+            let _look = crate::evict::touching();
             let mut rest = frag.span();
             while !rest.is_empty() {
                 let Some(part) = writer.append(rest) else {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 
 use crate::errqueue::{ErrorQueue, Notification};
+use crate::evict::{self, Loan};
 use crate::{Frag, Reason, Span};
 
 /// The record of one lending call. Fragments own it; its drop is the call's completion.
@@ -20,11 +21,13 @@ pub struct UbufInfo {
     /// The buffer itself when it was lent by value.
     keep: Option<Bytes>,
     fingerprint: Option<Box<Fingerprint>>,
+    /// The memory, when it was lent by address and somebody watches over it.
+    loan: Option<Arc<Loan>>,
 }
 
 impl UbufInfo {
     pub(crate) fn new(id: u32, pinned: u64, queue: Arc<ErrorQueue>, keep: Option<Bytes>) -> Self {
-        Self { id, reason: AtomicU8::new(0), pinned, queue, keep, fingerprint: None }
+        Self { id, reason: AtomicU8::new(0), pinned, queue, keep, fingerprint: None, loan: None }
     }
 
     /// The call's number on its socket.
@@ -32,9 +35,25 @@ impl UbufInfo {
         self.id
     }
 
+    /// The call's memory is `spans`, lent by address.
+    pub fn borrowing(mut self, spans: &[Span]) -> Self {
+        self.loan = Loan::new(spans);
+        self
+    }
+
+    /// Where bytes of this call's memory are now.
+    pub(crate) fn current(&self, span: Span) -> Span {
+        self.loan.as_ref().map_or(span, |loan| loan.current(span))
+    }
+
     /// What has been noted so far.
     pub fn reason(&self) -> Option<Reason> {
-        Reason::from_number(self.reason.load(Ordering::Relaxed))
+        let noted = Reason::from_number(self.reason.load(Ordering::Relaxed));
+        let moved = self.loan.as_ref().is_some_and(|loan| loan.is_moved());
+        match noted {
+            None | Some(Reason::Device) if moved => Some(Reason::Unmapped),
+            noted => noted,
+        }
     }
 
     /// Notes why bytes of this call were copied. The first cause of a copy stays; [`Reason::Device`] gives
@@ -62,9 +81,12 @@ impl UbufInfo {
 impl Drop for UbufInfo {
     fn drop(&mut self) {
         if let Some(fingerprint) = self.fingerprint.take() {
-            for (offset, len) in fingerprint.changes() {
+            for (offset, len) in fingerprint.changes(|span| self.current(span)) {
                 self.queue.report_change(Change { id: self.id, offset, len });
             }
+        }
+        if let Some(loan) = self.loan.as_ref() {
+            Loan::end(loan);
         }
         // The buffer goes first: memory that is reported free is free.
         drop(self.keep.take());
@@ -95,15 +117,15 @@ const GRANULE: usize = 64;
 impl Fingerprint {
     fn take(spans: &[Span]) -> Self {
         let mut hashes = Vec::new();
-        Self::each(spans, |_, _, h| hashes.push(h));
+        Self::each(spans, |span| span, |_, _, h| hashes.push(h));
         Self { spans: spans.to_vec(), hashes }
     }
 
     /// The changed ranges, neighbours joined.
-    fn changes(&self) -> Vec<(usize, usize)> {
+    fn changes(&self, current: impl Fn(Span) -> Span) -> Vec<(usize, usize)> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         let mut old = self.hashes.iter();
-        Self::each(&self.spans, |offset, len, hash| {
+        Self::each(&self.spans, current, |offset, len, hash| {
             if old.next() == Some(&hash) {
                 return;
             }
@@ -115,14 +137,15 @@ impl Fingerprint {
         found
     }
 
-    fn each(spans: &[Span], mut visit: impl FnMut(usize, usize, u64)) {
+    fn each(spans: &[Span], current: impl Fn(Span) -> Span, mut visit: impl FnMut(usize, usize, u64)) {
         let mut base = 0;
         let mut buf = [0u8; GRANULE];
-        for span in spans {
+        let _look = evict::touching();
+        for span in spans.iter().map(|span| current(*span)) {
             for off in (0..span.len()).step_by(GRANULE) {
                 let n = GRANULE.min(span.len() - off);
                 // Read through the foreign file: the memory may be changing right now.
-                span.copy_to(span, off, &mut buf[..n]);
+                span.copy_to(&span, off, &mut buf[..n]);
                 visit(base + off, n, hash(&buf[..n]));
             }
             base += span.len();

@@ -236,7 +236,7 @@ impl TcpSocket {
             let ubuf = match call {
                 Some(ubuf) => ubuf.clone(),
                 None => {
-                    let mut begun = self.errors.begin(io.len() as u64, &mut None)?;
+                    let mut begun = self.errors.begin(io.len() as u64, &mut None)?.borrowing(io.spans());
                     if self.shared.config.check_lent {
                         begun.remember(io.spans());
                     }
