@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use parking_lot::Mutex;
 use stack::skb::{Completion, Frag, Reason, UbufInfo};
-use stack::tcp::Keepalive;
 use stack::{Ready, Reuse, Shutdown, TcpSocket};
 
 use crate::endpoint::{Endpoint, RecvHow};
@@ -21,20 +19,11 @@ const DISCARD_STEP: usize = 1 << 20;
 pub(crate) struct Local {
     pub(crate) socket: Arc<TcpSocket>,
     reset_on_close: AtomicBool,
-    /// What probing is to be like, once it is switched on.
-    pub(crate) keepalive: Mutex<Keepalive>,
-    pub(crate) corked: AtomicBool,
 }
 
 impl Local {
     pub(crate) fn new(socket: Arc<TcpSocket>) -> Arc<dyn Endpoint> {
-        let keepalive = socket.config().keepalive.unwrap_or_default();
-        Arc::new(Self {
-            socket,
-            reset_on_close: AtomicBool::new(false),
-            keepalive: Mutex::new(keepalive),
-            corked: AtomicBool::new(false),
-        })
+        Arc::new(Self { socket, reset_on_close: AtomicBool::new(false) })
     }
 
     fn discard(&self, max: usize) -> Result<usize> {
