@@ -19,16 +19,14 @@ use crate::epoll::Epoll;
 use crate::errno::{Errno, Result};
 use crate::poll;
 use crate::sockaddr::{self, Name};
-use crate::socket::{Socket, TCP_INQ};
+use crate::socket::Socket;
 use crate::sys::{self, SigMask};
 use crate::table::{self, File};
+use crate::tcp_options::TCP_INQ;
 use crate::user::{self, RecvBuf, SendBuf};
 
 /// What a call answers: the result, or `None` for a descriptor of the kernel's.
 pub type Answer = Option<Result<isize>>;
-
-/// `SO_ZEROCOPY`'s flag of sending calls.
-const MSG_ZEROCOPY: i32 = 0x400_0000;
 
 fn done<T>(result: Result<T>) -> Answer {
     Some(result.map(|_| 0))
@@ -253,11 +251,9 @@ fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
 /// `buf` is readable for `len` bytes, until the completion if it is lent.
 pub unsafe fn sendto(fd: RawFd, buf: *const libc::c_void, len: usize, flags: i32) -> Answer {
     let socket = table::socket(fd)?;
-    let lend = flags & MSG_ZEROCOPY != 0;
-    let more = flags & libc::MSG_MORE != 0;
     counted(user::piece(buf.cast(), len).and_then(|pieces| {
         // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
-        let mut buf = unsafe { SendBuf::new(pieces, lend, more) };
+        let mut buf = unsafe { SendBuf::new(pieces, flags) };
         send(&socket, &mut buf, flags)
     }))
 }
@@ -275,7 +271,7 @@ pub unsafe fn writev(fd: RawFd, iov: *const libc::iovec, count: i32) -> Answer {
     // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
     counted(unsafe { user::pieces(iov, count) }.map_err(invalid_count).and_then(|pieces| {
         // SAFETY: as above.
-        let mut buf = unsafe { SendBuf::new(pieces, false, false) };
+        let mut buf = unsafe { SendBuf::new(pieces, 0) };
         send(&socket, &mut buf, 0)
     }))
 }
@@ -303,8 +299,7 @@ unsafe fn sendmsg_on(socket: &Socket, msg: *const libc::msghdr, flags: i32) -> R
     let control = unsafe { user::read_bytes(msg.msg_control.cast(), msg.msg_controllen) }?;
     refuse_control(&control)?;
     let pieces = unsafe { user::pieces(msg.msg_iov, msg.msg_iovlen) }?;
-    let lend = flags & MSG_ZEROCOPY != 0;
-    let mut buf = unsafe { SendBuf::new(pieces, lend, flags & libc::MSG_MORE != 0) };
+    let mut buf = unsafe { SendBuf::new(pieces, flags) };
     send(socket, &mut buf, flags)
 }
 
@@ -423,8 +418,11 @@ unsafe fn recvmsg_on(socket: &Socket, msg: *mut libc::msghdr, flags: i32) -> Res
         0
     } else {
         let n = socket.recv(&mut unsafe { RecvBuf::new(pieces) }, flags)?;
-        if socket.inq.load(std::sync::atomic::Ordering::Relaxed) {
-            let left = i32::try_from(socket.queued()?.0).unwrap_or(i32::MAX);
+        if flags & libc::MSG_OOB != 0 {
+            out_flags |= libc::MSG_OOB;
+        }
+        if socket.tells_inq() {
+            let left = i32::try_from(socket.counts()?.hint).unwrap_or(i32::MAX);
             control.put(libc::IPPROTO_TCP, TCP_INQ, &left.to_ne_bytes());
         }
         n
@@ -560,6 +558,7 @@ pub fn fcntl(fd: RawFd, command: i32, argument: usize) -> Answer {
 /// `argument` is what the request asks for.
 pub unsafe fn ioctl(fd: RawFd, request: u64, argument: *mut libc::c_int) -> Answer {
     const SIOCOUTQNSD: u64 = 0x894b;
+    const SIOCATMARK: u64 = 0x8905;
     let socket = table::socket(fd)?;
     let answer = |n: Result<usize>| {
         let n = n.map(|n| i32::try_from(n).unwrap_or(i32::MAX));
@@ -567,9 +566,10 @@ pub unsafe fn ioctl(fd: RawFd, request: u64, argument: *mut libc::c_int) -> Answ
         Some(n.and_then(|n| unsafe { user::write(argument, n) }).map(|()| 0))
     };
     match request & 0xffff_ffff {
-        libc::FIONREAD => answer(socket.queued().map(|q| q.0)),
-        libc::TIOCOUTQ => answer(socket.queued().map(|q| q.1)),
-        SIOCOUTQNSD => answer(socket.unsent()),
+        libc::FIONREAD => answer(socket.counts().map(|c| c.readable)),
+        libc::TIOCOUTQ => answer(socket.counts().map(|c| c.unacked)),
+        SIOCOUTQNSD => answer(socket.counts().map(|c| c.unsent)),
+        SIOCATMARK => answer(socket.counts().map(|c| c.at_mark.into())),
         libc::FIONBIO => {
             // SAFETY: as above.
             match unsafe { user::read(argument) } {
@@ -747,7 +747,7 @@ pub unsafe fn sendfile(out: RawFd, file: RawFd, offset: *mut i64, count: usize) 
             Ok(n) => n,
             Err(e) => break Err(e),
         };
-        let mut buf = SendBuf::of(&chunk[..n], total + n < count);
+        let mut buf = SendBuf::of(&chunk[..n], if total + n < count { libc::MSG_MORE } else { 0 });
         let sent = send(&socket, &mut buf, 0);
         let moved = *sent.as_ref().unwrap_or(&0);
         total += moved;
@@ -818,7 +818,7 @@ fn to_socket(pipe: RawFd, socket: &Socket, chunk: &mut [u8], wait: i32) -> Resul
         return Err(Errno::AGAIN);
     }
     let n = sys::read(pipe, chunk, None)?;
-    socket.send_all(&mut SendBuf::of(&chunk[..n], false))
+    socket.send_all(&mut SendBuf::of(&chunk[..n], 0))
 }
 
 /// Before `fork`, in the parent.

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use stack::skb::{Completion, UbufInfo};
 use stack::{Ready, Reuse, Shutdown};
 
@@ -38,10 +40,14 @@ pub(crate) trait Endpoint: Send + Sync {
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()>;
     /// Reads one.
     fn option(&self, level: i32, name: i32) -> Result<Vec<u8>>;
-    /// Bytes to read, bytes sent or queued and not acknowledged (`SIOCINQ`, `SIOCOUTQ`).
-    fn queued(&self) -> (usize, usize);
-    /// `close` is to reset the connection (`SO_LINGER` of 0 seconds).
-    fn reset_on_close(&self, on: bool);
+    /// What is in its queues; `EINVAL` while listening.
+    fn counts(&self) -> Result<Counts>;
+    /// The urgent byte; `None` at the end of the stream.
+    fn recv_urgent(&self, peek: bool) -> Result<Option<u8>>;
+    /// What `close` does: with `Some(0)` it resets the connection. Waiting is the caller's part.
+    fn set_linger(&self, linger: Option<Duration>);
+    /// Sending is shut and the peer has everything.
+    fn is_drained(&self) -> bool;
     /// Takes the number of a lending call of `bytes` bytes that are copied from another process: it completes
     /// when the record is dropped. `None` without `SO_ZEROCOPY`.
     fn lend_copied(&self, _bytes: u64) -> Result<Option<UbufInfo>> {
@@ -57,6 +63,21 @@ pub(crate) trait Endpoint: Send + Sync {
     fn register(&self, interest: Ready, waker: &Waker);
     /// Forgets `waker`.
     fn deregister(&self, waker: &Waker);
+}
+
+/// What is in a socket's queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Bytes that can be read (`SIOCINQ`).
+    pub(crate) readable: usize,
+    /// The same for `TCP_INQ`: the end of the stream counts as one.
+    pub(crate) hint: usize,
+    /// Bytes queued that the peer has not acknowledged (`SIOCOUTQ`).
+    pub(crate) unacked: usize,
+    /// Of these, bytes not yet sent (`SIOCOUTQNSD`).
+    pub(crate) unsent: usize,
+    /// The next byte is the urgent one (`SIOCATMARK`).
+    pub(crate) at_mark: bool,
 }
 
 /// How to receive.

@@ -9,6 +9,7 @@ pub type Result<T> = std::result::Result<T, Errno>;
 /// The errno for an error of the stack.
 pub(crate) fn errno(e: Error) -> Errno {
     match e {
+        Error::NotFound => Errno::NOENT,
         Error::WouldBlock | Error::TimedOutHere => Errno::AGAIN,
         Error::InProgress => Errno::ALREADY,
         Error::TimedOut => Errno::TIMEDOUT,

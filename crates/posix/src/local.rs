@@ -2,54 +2,31 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use stack::skb::{Completion, Frag, Reason, UbufInfo};
-use stack::tcp::Keepalive;
+use stack::skb::{Completion, Reason, UbufInfo};
 use stack::{Ready, Reuse, Shutdown, TcpSocket};
 
-use crate::endpoint::{Endpoint, RecvHow};
+use crate::endpoint::{Counts, Endpoint, RecvHow};
 use crate::errno::{Errno, Result, errno};
 use crate::tcp_options;
 use crate::user::{RecvBuf, SendBuf};
 
-/// Bytes dropped per step of a discarding receive.
-const DISCARD_STEP: usize = 1 << 20;
-
 pub(crate) struct Local {
     pub(crate) socket: Arc<TcpSocket>,
-    reset_on_close: AtomicBool,
-    /// What probing is to be like, once it is switched on.
-    pub(crate) keepalive: Mutex<Keepalive>,
-    pub(crate) corked: AtomicBool,
 }
 
 impl Local {
     pub(crate) fn new(socket: Arc<TcpSocket>) -> Arc<dyn Endpoint> {
-        let keepalive = socket.config().keepalive.unwrap_or_default();
-        Arc::new(Self {
-            socket,
-            reset_on_close: AtomicBool::new(false),
-            keepalive: Mutex::new(keepalive),
-            corked: AtomicBool::new(false),
-        })
-    }
-
-    fn discard(&self, max: usize) -> Result<usize> {
-        let mut pieces: Vec<Frag> = Vec::new();
-        self.socket.recv_pieces(max.min(DISCARD_STEP), &mut pieces).map_err(errno)
+        Arc::new(Self { socket })
     }
 }
 
 impl Drop for Local {
     fn drop(&mut self) {
-        if self.reset_on_close.load(Ordering::Relaxed) {
-            self.socket.abort();
-        } else {
-            self.socket.close();
-        }
+        // Resets the connection if `SO_LINGER` says so.
+        self.socket.close();
     }
 }
 
@@ -100,7 +77,7 @@ impl Endpoint for Local {
                 Ok(n)
             }
             RecvHow::Discard => {
-                let n = self.discard(buf.room())?;
+                let n = self.socket.discard(buf.room()).map_err(errno)?;
                 buf.skip(n);
                 Ok(n)
             }
@@ -135,12 +112,27 @@ impl Endpoint for Local {
         tcp_options::get(self, level, name)
     }
 
-    fn queued(&self) -> (usize, usize) {
-        self.socket.queued()
+    fn counts(&self) -> Result<Counts> {
+        let socket = &self.socket;
+        Ok(Counts {
+            readable: socket.inq().map_err(errno)?,
+            hint: socket.inq_hint(),
+            unacked: socket.outq().map_err(errno)?,
+            unsent: socket.outq_not_sent().map_err(errno)?,
+            at_mark: socket.is_at_mark(),
+        })
     }
 
-    fn reset_on_close(&self, on: bool) {
-        self.reset_on_close.store(on, Ordering::Relaxed);
+    fn set_linger(&self, linger: Option<Duration>) {
+        self.socket.set_linger(linger);
+    }
+
+    fn recv_urgent(&self, peek: bool) -> Result<Option<u8>> {
+        self.socket.recv_urgent(peek).map_err(errno)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.socket.is_drained()
     }
 
     fn lend_copied(&self, bytes: u64) -> Result<Option<UbufInfo>> {

@@ -24,6 +24,7 @@ pub(crate) fn events_of(ready: Ready) -> u32 {
     for (level, bits) in [
         (Ready::IN, IN),
         (Ready::OUT, OUT),
+        (Ready::PRI, libc::POLLPRI as u32),
         (Ready::ERR, libc::POLLERR as u32),
         (Ready::HUP, libc::POLLHUP as u32),
         (Ready::RDHUP, libc::POLLRDHUP as u32),
@@ -40,6 +41,7 @@ pub(crate) fn interest_of(events: u32) -> Ready {
     let mut interest = Ready::ALWAYS;
     interest.set(Ready::IN, events & IN != 0);
     interest.set(Ready::OUT, events & OUT != 0);
+    interest.set(Ready::PRI, events & libc::POLLPRI as u32 != 0);
     interest.set(Ready::RDHUP, events & libc::POLLRDHUP as u32 != 0);
     interest
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::lock_api::ArcRwLockWriteGuard;
@@ -10,10 +10,11 @@ use parking_lot::{Mutex, RawRwLock, RwLock};
 use stack::skb::Completion;
 use stack::{Ready, Reuse, Shutdown};
 
-use crate::endpoint::{Endpoint, RecvHow};
+use crate::endpoint::{Counts, Endpoint, RecvHow};
 use crate::errno::{Errno, Result};
 use crate::local::int;
 use crate::sockaddr;
+use crate::tcp_options::TCP_INQ;
 use crate::user::{RecvBuf, SendBuf, bytes_of};
 use crate::wait::{Deadline, wait, wait_until};
 
@@ -32,17 +33,17 @@ pub(crate) struct Socket {
     /// Microseconds; 0 is for ever (`SO_RCVTIMEO`, `SO_SNDTIMEO`).
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
-    receive_low_water: AtomicU32,
     /// Seconds; negative is off (`SO_LINGER`).
     linger: AtomicI32,
+    receive_low_water: AtomicI32,
+    /// `TCP_INQ`: `recvmsg` says how much more there is.
+    tells_inq: AtomicBool,
     reuse: Mutex<Reuse>,
     listening: AtomicBool,
     /// `connect` has begun and nobody was told how it ended.
     connecting: AtomicBool,
     /// Bound or connected: it can no longer be given back to the kernel.
     committed: AtomicBool,
-    /// `TCP_INQ`: `recvmsg` says how much more there is.
-    pub(crate) inq: AtomicBool,
     /// An error that came after part of a call had succeeded; the next call reports it.
     deferred_error: Mutex<Option<Errno>>,
 }
@@ -55,13 +56,13 @@ impl Socket {
             nonblocking: AtomicBool::new(nonblocking),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
-            receive_low_water: AtomicU32::new(1),
             linger: AtomicI32::new(-1),
+            receive_low_water: AtomicI32::new(1),
+            tells_inq: AtomicBool::new(false),
             reuse: Mutex::default(),
             listening: AtomicBool::new(false),
             connecting: AtomicBool::new(false),
             committed: AtomicBool::new(false),
-            inq: AtomicBool::new(false),
             deferred_error: Mutex::new(None),
         }
     }
@@ -142,7 +143,7 @@ impl Socket {
                     child.linger.store(self.linger.load(Ordering::Relaxed), Ordering::Relaxed);
                     let low_water = self.receive_low_water.load(Ordering::Relaxed);
                     child.receive_low_water.store(low_water, Ordering::Relaxed);
-                    child.inq.store(self.inq.load(Ordering::Relaxed), Ordering::Relaxed);
+                    child.tells_inq.store(self.tells_inq(), Ordering::Relaxed);
                     for (from, to) in [
                         (&self.receive_timeout, &child.receive_timeout),
                         (&self.send_timeout, &child.send_timeout),
@@ -210,9 +211,6 @@ impl Socket {
     /// Sends all of `buf`, or, without waiting, as much as there is room for.
     pub(crate) fn send(&self, buf: &mut SendBuf, flags: i32) -> Result<usize> {
         self.take_deferred()?;
-        if flags & libc::MSG_OOB != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
         let endpoint = self.endpoint();
         let blocking = flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let deadline = Self::timeout(&self.send_timeout);
@@ -240,7 +238,9 @@ impl Socket {
     pub(crate) fn recv(&self, buf: &mut RecvBuf, flags: i32) -> Result<usize> {
         self.take_deferred()?;
         if flags & libc::MSG_OOB != 0 {
-            return Err(Errno::INVAL);
+            let byte = self.endpoint().recv_urgent(flags & libc::MSG_PEEK != 0)?;
+            buf.put(byte.as_slice());
+            return Ok(byte.map_or(0, |_| 1));
         }
         let how = match flags {
             f if f & libc::MSG_PEEK != 0 => RecvHow::Peek,
@@ -250,7 +250,7 @@ impl Socket {
         let endpoint = self.endpoint();
         let blocking = flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let deadline = Self::timeout(&self.receive_timeout);
-        let low_water = self.receive_low_water.load(Ordering::Relaxed) as usize;
+        let low_water = self.receive_low_water.load(Ordering::Relaxed).max(1) as usize;
         let wanted = if flags & libc::MSG_WAITALL != 0 { buf.len() } else { low_water.min(buf.len()).max(1) };
         let mut got = 0;
         loop {
@@ -262,7 +262,8 @@ impl Socket {
                         return Ok(got);
                     }
                     let missing = if how == RecvHow::Peek { wanted } else { wanted - got };
-                    let enough = || endpoint.queued().0 >= missing || at_end(&*endpoint);
+                    let readable = || endpoint.counts().map_or(0, |c| c.readable);
+                    let enough = || readable() >= missing || at_end(&*endpoint);
                     if how == RecvHow::Peek && enough() {
                         return Ok(got);
                     }
@@ -294,20 +295,14 @@ impl Socket {
         ready
     }
 
-    /// Bytes to read, bytes not acknowledged; `EINVAL` while listening, as in Linux.
-    pub(crate) fn queued(&self) -> Result<(usize, usize)> {
-        if self.listening.load(Ordering::Relaxed) {
-            return Err(Errno::INVAL);
-        }
-        Ok(self.endpoint().queued())
+    /// What is in the queues; `EINVAL` while listening, as in Linux.
+    pub(crate) fn counts(&self) -> Result<Counts> {
+        self.endpoint().counts()
     }
 
-    /// Bytes queued and not yet sent (`SIOCOUTQNSD`).
-    pub(crate) fn unsent(&self) -> Result<usize> {
-        self.queued()?;
-        let info = self.endpoint().option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
-        let unsent = info.get(NOTSENT_BYTES..NOTSENT_BYTES + 4).ok_or(Errno::INVAL)?;
-        Ok(int(unsent)? as u32 as usize)
+    /// Whether `recvmsg` says how much more there is (`TCP_INQ`).
+    pub(crate) fn tells_inq(&self) -> bool {
+        self.tells_inq.load(Ordering::Relaxed)
     }
 
     /// Sends all of `buf`, waiting for room even on a nonblocking socket.
@@ -350,14 +345,15 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => set_timeout(&self.receive_timeout, value)?,
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => set_timeout(&self.send_timeout, value)?,
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
-                let n = u32::try_from(int(value)?).unwrap_or(i32::MAX as u32);
-                self.receive_low_water.store(n.max(1), Ordering::Relaxed);
+                self.endpoint().set_option(level, name, value)?;
+                let kept = int(&self.endpoint().option(level, name)?)?;
+                self.receive_low_water.store(kept, Ordering::Relaxed);
             }
             (libc::SOL_SOCKET, libc::SO_LINGER) => self.set_linger(value)?,
-            (libc::IPPROTO_TCP, TCP_INQ) => match int(value)? {
-                on @ (0 | 1) => self.inq.store(on == 1, Ordering::Relaxed),
-                _ => return Err(Errno::INVAL),
-            },
+            (libc::IPPROTO_TCP, TCP_INQ) => {
+                self.endpoint().set_option(level, name, value)?;
+                self.tells_inq.store(flag()?, Ordering::Relaxed);
+            }
             _ => self.endpoint().set_option(level, name, value)?,
         }
         Ok(())
@@ -370,7 +366,7 @@ impl Socket {
         let (on, seconds) = (int(value)?, int(&value[4..])?);
         let seconds = if on == 0 { -1 } else { seconds.max(0) };
         self.linger.store(seconds, Ordering::Relaxed);
-        self.endpoint().reset_on_close(seconds == 0);
+        self.endpoint().set_linger(u64::try_from(seconds).ok().map(Duration::from_secs));
         Ok(())
     }
 
@@ -394,14 +390,12 @@ impl Socket {
             }
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return load(&self.receive_timeout),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return load(&self.send_timeout),
-            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => self.receive_low_water.load(Ordering::Relaxed) as i32,
             (libc::SOL_SOCKET, libc::SO_SNDLOWAT) => 1,
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let seconds = self.linger.load(Ordering::Relaxed);
                 let linger = libc::linger { l_onoff: i32::from(seconds >= 0), l_linger: seconds.max(0) };
                 return Ok(bytes_of(&linger).to_vec());
             }
-            (libc::IPPROTO_TCP, TCP_INQ) => i32::from(self.inq.load(Ordering::Relaxed)),
             _ => return self.endpoint().option(level, name),
         };
         Ok(n.to_ne_bytes().to_vec())
@@ -413,25 +407,12 @@ impl Socket {
         let endpoint = self.endpoint();
         let _ = endpoint.shutdown(Shutdown::Write);
         let deadline = Deadline::after(Some(Duration::from_secs(seconds)));
-        // Readiness does not tell when the queue is empty, so look now and then; a signal ends it.
-        while endpoint.queued().1 > 0 {
-            let step = Deadline::after(Some(Duration::from_millis(5)));
-            match wait_until(&*endpoint, Ready::HUP, step, || endpoint.queued().1 == 0) {
-                Err(Errno::AGAIN) if deadline.is_over() => return,
-                Err(Errno::AGAIN) | Ok(()) => {}
-                Err(_) => return,
-            }
-        }
+        let _ = wait_until(&*endpoint, Ready::DRAINED, deadline, || endpoint.is_drained());
     }
 }
 
-/// Offset of `tcpi_notsent_bytes` in `struct tcp_info`.
-const NOTSENT_BYTES: usize = 144;
 /// Largest backlog (`net.core.somaxconn`).
 const SOMAXCONN: usize = 4096;
-/// `TCP_INQ`, which is also the type of its control message (`TCP_CM_INQ`).
-pub(crate) const TCP_INQ: i32 = 36;
-
 fn at_end(endpoint: &dyn Endpoint) -> bool {
     endpoint.ready().intersects(Ready::RDHUP | Ready::HUP)
 }

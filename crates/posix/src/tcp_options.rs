@@ -1,141 +1,99 @@
 //! Socket options that the stack's TCP has. What is not here is `ENOPROTOOPT`: an option that would do
 //! nothing is not taken.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stack::tcp::{CongestionKind, Keepalive, State, TcpInfo};
+use stack::tcp::{State, TcpInfo};
 
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, errno};
 use crate::local::{Local, int};
-
-/// As Linux: what `SO_SNDBUF` asks for is doubled, for its own overhead there, and read back doubled.
-const BUF_FACTOR: usize = 2;
-/// Least and largest buffer that may be asked for, after doubling (`SOCK_MIN_SNDBUF`; `wmem_max` is ours).
-const BUF_RANGE: (usize, usize) = (4608, 64 << 20);
 
 pub(crate) fn set(local: &Local, level: i32, name: i32, value: &[u8]) -> Result<()> {
     let socket = &local.socket;
-    match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => match int(value)? {
-            on @ (0 | 1) => socket.set_zerocopy(on == 1),
-            _ => return Err(Errno::INVAL),
-        },
-        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
-            let size = buffer(int(value)?);
-            socket.configure(|c| c.sndbuf = size);
-        }
-        (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => {
-            let size = buffer(int(value)?);
-            socket.configure(|c| (c.rcvbuf, c.rcvbuf_max) = (size, size));
-        }
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
-            let probing = (int(value)? != 0).then(|| *local.keepalive.lock());
-            socket.configure(|c| c.keepalive = probing);
-        }
-        (libc::IPPROTO_TCP, name) => set_tcp(local, name, value)?,
-        _ => return Err(Errno::NOPROTOOPT),
-    }
-    Ok(())
-}
-
-fn set_tcp(local: &Local, name: i32, value: &[u8]) -> Result<()> {
-    let socket = &local.socket;
-    if name == libc::TCP_CONGESTION {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CONGESTION) {
         let end = value.iter().position(|b| *b == 0).unwrap_or(value.len());
-        let kind = match &value[..end] {
-            b"cubic" => CongestionKind::Cubic,
-            b"reno" => CongestionKind::NewReno,
-            _ => return Err(Errno::NOENT),
-        };
-        socket.configure(|c| c.congestion = kind);
-        return Ok(());
+        let name = std::str::from_utf8(&value[..end]).map_err(|_| Errno::NOENT)?;
+        return socket.set_congestion(name).map_err(errno);
     }
     let n = int(value)?;
-    let within =
-        |low: i32, high: i32| if (low..=high).contains(&n) { Ok(n as u64) } else { Err(Errno::INVAL) };
-    match name {
-        libc::TCP_NODELAY => socket.configure(|c| c.nodelay = n != 0),
-        libc::TCP_CORK => {
-            local.corked.store(n != 0, Ordering::Relaxed);
-            socket.set_more(n != 0);
-        }
-        libc::TCP_KEEPIDLE => {
-            let s = Duration::from_secs(within(1, 32767)?);
-            set_keepalive(local, |k| k.idle = s);
-        }
-        libc::TCP_KEEPINTVL => {
-            let s = Duration::from_secs(within(1, 32767)?);
-            set_keepalive(local, |k| k.interval = s);
-        }
-        libc::TCP_KEEPCNT => {
-            let probes = within(1, 127)? as u8;
-            set_keepalive(local, |k| k.probes = probes);
-        }
-        libc::TCP_SYNCNT => {
-            let retries = within(1, 127)? as u8;
-            socket.configure(|c| c.syn_retries = retries);
-        }
-        libc::TCP_USER_TIMEOUT => {
-            let ms = within(0, i32::MAX)?;
-            socket.configure(|c| c.user_timeout = (ms > 0).then(|| Duration::from_millis(ms)));
-        }
-        libc::TCP_LINGER2 => {
-            let s = within(i32::MIN, i32::MAX).map(|_| n.clamp(0, 120))?;
-            socket.configure(|c| c.fin_timeout = Duration::from_secs(s as u64));
-        }
+    let on = n != 0;
+    // As the kernel: a size is unsigned, and a negative one is as large as can be.
+    let size = n as u32 as usize;
+    let unsigned = || u32::try_from(n).map_err(|_| Errno::INVAL);
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => match n {
+            0 | 1 => socket.set_zerocopy(on),
+            _ => return Err(Errno::INVAL),
+        },
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => socket.set_sndbuf(size, false),
+        (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE) => socket.set_sndbuf(size, true),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => socket.set_rcvbuf(size, false),
+        (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE) => socket.set_rcvbuf(size, true),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => socket.set_rcvlowat(n),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => socket.set_keepalive(on),
+        (libc::SOL_SOCKET, libc::SO_OOBINLINE) => socket.set_oob_inline(on),
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => socket.set_nodelay(on),
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => socket.set_cork(on),
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => socket.set_quickack(on),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => socket.set_maxseg(unsigned()?).map_err(errno)?,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => socket.set_keepidle(unsigned()?).map_err(errno)?,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => socket.set_keepintvl(unsigned()?).map_err(errno)?,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => socket.set_keepcnt(unsigned()?).map_err(errno)?,
+        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => socket.set_syncnt(unsigned()?).map_err(errno)?,
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => socket.set_user_timeout(unsigned()?).map_err(errno)?,
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => socket.set_linger2(n),
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => socket.set_defer_accept(n),
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => socket.set_window_clamp(n as u32).map_err(errno)?,
+        (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => socket.set_notsent_lowat(n as u32),
+        (libc::IPPROTO_TCP, TCP_INQ) => match n {
+            0 | 1 => socket.set_recv_inq(on),
+            _ => return Err(Errno::INVAL),
+        },
         _ => return Err(Errno::NOPROTOOPT),
     }
     Ok(())
-}
-
-/// Changes the keepalive parameters, of the connection too if it probes already.
-fn set_keepalive(local: &Local, change: impl FnOnce(&mut Keepalive)) {
-    let mut keepalive = local.keepalive.lock();
-    change(&mut keepalive);
-    let now = *keepalive;
-    local.socket.configure(|c| c.keepalive = c.keepalive.map(|_| now));
-}
-
-fn buffer(asked: i32) -> usize {
-    (usize::try_from(asked).unwrap_or(0) * BUF_FACTOR).clamp(BUF_RANGE.0, BUF_RANGE.1)
 }
 
 pub(crate) fn get(local: &Local, level: i32, name: i32) -> Result<Vec<u8>> {
     let socket = &local.socket;
-    let config = socket.config();
-    let keepalive = *local.keepalive.lock();
+    let (idle, interval, probes) = socket.keepalive_parameters();
     let n = match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => i32::from(socket.zerocopy()),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) => saturate(config.sndbuf),
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => saturate(socket.info().map_or(config.rcvbuf, |i| i.rcvbuf)),
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => i32::from(config.keepalive.is_some()),
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => i32::from(config.nodelay),
-        (libc::IPPROTO_TCP, libc::TCP_CORK) => i32::from(local.corked.load(Ordering::Relaxed)),
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => socket.info().map_or(536, |i| i32::from(i.mss)),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => saturate(keepalive.idle.as_secs() as usize),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => saturate(keepalive.interval.as_secs() as usize),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => i32::from(keepalive.probes),
-        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => i32::from(config.syn_retries),
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-            saturate(config.user_timeout.map_or(0, |t| t.as_millis() as usize))
-        }
-        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => saturate(config.fin_timeout.as_secs() as usize),
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => u32::from(socket.zerocopy()),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => saturate(socket.sndbuf()),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => saturate(socket.rcvbuf()),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => saturate(socket.rcvlowat()),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => u32::from(socket.keepalive()),
+        (libc::SOL_SOCKET, libc::SO_OOBINLINE) => u32::from(socket.oob_inline()),
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => u32::from(socket.nodelay()),
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => u32::from(socket.cork()),
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => u32::from(socket.quickack()),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => socket.maxseg(),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => idle,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => interval,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => probes,
+        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => socket.syncnt(),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => socket.user_timeout(),
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => socket.linger2() as u32,
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => socket.defer_accept(),
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => socket.window_clamp(),
+        (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => socket.notsent_lowat(),
+        (libc::IPPROTO_TCP, TCP_INQ) => u32::from(socket.recv_inq()),
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
-            let mut name = match config.congestion {
-                CongestionKind::Cubic => b"cubic".to_vec(),
-                CongestionKind::NewReno => b"reno".to_vec(),
-            };
-            name.resize(16, 0);
+            let mut name = socket.congestion().as_bytes().to_vec();
+            name.resize(TCP_CA_NAME_MAX, 0);
             return Ok(name);
         }
-        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-            return Ok(tcp_info(socket.info(), socket.state()).to_vec());
-        }
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(tcp_info(socket.info(), socket.state()).to_vec()),
         _ => return Err(Errno::NOPROTOOPT),
     };
     Ok(n.to_ne_bytes().to_vec())
 }
+
+/// Bytes of a congestion control's name.
+const TCP_CA_NAME_MAX: usize = 16;
+const TCP_NOTSENT_LOWAT: i32 = 25;
+/// `TCP_INQ`, which is also the type of its control message (`TCP_CM_INQ`).
+pub(crate) const TCP_INQ: i32 = 36;
 
 /// `struct tcp_info`, as far as the connection measures it; the rest is zero.
 fn tcp_info(info: Option<TcpInfo>, state: State) -> [u8; TCP_INFO_LEN] {
@@ -182,6 +140,6 @@ fn state_number(state: State) -> u8 {
     }
 }
 
-fn saturate(n: usize) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
+fn saturate(n: usize) -> u32 {
+    i32::try_from(n).unwrap_or(i32::MAX) as u32
 }

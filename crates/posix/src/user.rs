@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use stack::skb::Frag;
-use stack::{BorrowedIo, MSG_MORE, MSG_ZEROCOPY, SendCall, TcpSocket};
+use stack::{BorrowedIo, MSG_EOR, MSG_MORE, MSG_OOB, MSG_ZEROCOPY, SendCall, TcpSocket};
 
 use crate::errno::{Errno, Result, errno};
 
@@ -72,19 +72,21 @@ pub(crate) struct SendBuf {
 }
 
 impl SendBuf {
+    /// `flags` are those of the program's call.
+    ///
     /// # Safety
     /// Each piece is readable for its length during the call, and with `MSG_ZEROCOPY` until the completion.
-    pub(crate) unsafe fn new(pieces: Vec<(*mut u8, usize)>, lend: bool, more: bool) -> Self {
+    pub(crate) unsafe fn new(pieces: Vec<(*mut u8, usize)>, flags: i32) -> Self {
         let total = pieces.iter().map(|p| p.1).sum();
-        let flags = if lend { MSG_ZEROCOPY } else { 0 } | if more { MSG_MORE } else { 0 };
+        let flags = flags as u32 & (MSG_ZEROCOPY | MSG_MORE | MSG_EOR | MSG_OOB);
         Self { pieces, total, sent: 0, flags, call: None }
     }
 
     /// Bytes of the slice, copied from; a call on memory of ours.
-    pub(crate) fn of(bytes: &[u8], more: bool) -> Self {
+    pub(crate) fn of(bytes: &[u8], flags: i32) -> Self {
         let pieces = vec![(bytes.as_ptr().cast_mut(), bytes.len())];
         // SAFETY: the slice is borrowed for the call, and not lent. Test: posix/tests/calls.rs sendfile.
-        unsafe { Self::new(pieces, false, more) }
+        unsafe { Self::new(pieces, flags & !(MSG_ZEROCOPY as i32)) }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -49,7 +49,7 @@ pub struct Summary {
 
 /// Frequent enough that a silent end is noticed well within the bound.
 const KEEPALIVE: Keepalive =
-    Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 9 };
+    Keepalive { on: true, idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 9 };
 
 struct Connection {
     listener: Arc<TcpSocket>,
@@ -295,7 +295,7 @@ fn host(
             c.tcp.window_scaling = rng.random_bool(0.8);
             c.tcp.nodelay = rng.random_bool(0.3);
             // A reset may be lost; without probes its peer would wait for ever, and rightly so.
-            c.tcp.keepalive = Some(KEEPALIVE);
+            c.tcp.keepalive = KEEPALIVE;
         })
         .build()?;
     Ok((stack, port))

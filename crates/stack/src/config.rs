@@ -23,6 +23,10 @@ pub struct Config {
     pub rcvbuf: usize,
     /// Up to where the receive buffer tunes itself. Default 6 MiB (`tcp_rmem[2]`).
     pub rcvbuf_max: usize,
+    /// Most that `SO_RCVBUF` gives, before doubling (`net.core.rmem_max`). Default 212992, as in Linux.
+    pub rmem_max: usize,
+    /// Most that `SO_SNDBUF` gives, before doubling (`net.core.wmem_max`). Default 212992.
+    pub wmem_max: usize,
     /// Compare every lent range at completion with what it held at the send, and report changes. Off by
     /// default: it reads every byte twice.
     pub check_lent: bool,
@@ -47,6 +51,8 @@ impl Default for Config {
             sndbuf: 4 << 20,
             rcvbuf: 131_072,
             rcvbuf_max: 6 << 20,
+            rmem_max: 212_992,
+            wmem_max: 212_992,
             check_lent: false,
             time_wait: Duration::from_secs(60),
             ephemeral_ports: (32_768, 60_999),

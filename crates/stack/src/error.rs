@@ -39,6 +39,9 @@ pub enum Error {
     /// A call that the socket's state does not allow (`EINVAL`).
     #[error("the socket's state does not allow this call")]
     Invalid,
+    /// Nothing of that name (`ENOENT`).
+    #[error("nothing of that name")]
+    NotFound,
     /// The address or port is taken (`EADDRINUSE`).
     #[error("address already in use: {0}")]
     AddressInUse(SocketAddr),
@@ -80,6 +83,7 @@ impl From<Error> for io::Error {
             Error::Pipe => K::BrokenPipe,
             Error::NotConnected => K::NotConnected,
             Error::IsConnected | Error::Invalid => K::InvalidInput,
+            Error::NotFound => K::NotFound,
             Error::AddressInUse(_) => K::AddrInUse,
             Error::AddressNotAvailable => K::AddrNotAvailable,
             Error::NetworkUnreachable => K::NetworkUnreachable,

@@ -161,7 +161,7 @@ pub(crate) fn listener_input(
     let mss = egress::max_segment(route.mtu, flow.remote.is_ipv6());
     let ends = (flow.local, flow.remote);
     let pressure = queue.under_pressure();
-    let verdict = queue.listen.segment_arrives(now, ends, &segment, mss, iss, ts_offset, pressure);
+    let verdict = queue.listen.read().segment_arrives(now, ends, &segment, mss, iss, ts_offset, pressure);
     match verdict {
         ListenVerdict::Ignore => shared.counters.drop_packet(DropReason::NoSocket),
         ListenVerdict::Reply(mut reply) => {

@@ -12,13 +12,17 @@ use std::sync::Arc;
 use skb::{Span, UbufInfo};
 
 use crate::error::Error;
-use crate::tcp_calls::Ticket;
+use crate::tcp_calls::{SendFlags, Ticket};
 use crate::tcp_socket::TcpSocket;
 
 /// `MSG_ZEROCOPY` (Linux's number): lend the memory instead of copying it.
 pub const MSG_ZEROCOPY: u32 = 0x400_0000;
 /// `MSG_MORE`: more follows; hold back a small segment.
 pub const MSG_MORE: u32 = 0x8000;
+/// `MSG_EOR`: a record ends; later bytes go into other packets.
+pub const MSG_EOR: u32 = 0x80;
+/// `MSG_OOB`: the last byte is urgent.
+pub const MSG_OOB: u32 = 0x1;
 
 /// The pieces of one call's memory, by address.
 #[derive(Debug)]
@@ -97,7 +101,8 @@ pub struct SendCall {
 }
 
 impl SendCall {
-    /// Prepares a call with `flags` ([`MSG_ZEROCOPY`], [`MSG_MORE`]; others are the caller's business).
+    /// Prepares a call with `flags` ([`MSG_ZEROCOPY`], [`MSG_MORE`], [`MSG_EOR`], [`MSG_OOB`]; others
+    /// are the caller's business).
     pub fn new(io: BorrowedIo, flags: u32) -> Self {
         Self { io, flags, sent: 0, ubuf: None }
     }
@@ -120,13 +125,16 @@ impl SendCall {
     /// Queues as much as there is room for. Without `SO_ZEROCOPY` on the socket the flag is ignored and the
     /// bytes are copied.
     pub fn attempt(&mut self, socket: &Arc<TcpSocket>) -> Result<usize, Error> {
-        socket.set_more(self.flags & MSG_MORE != 0);
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::MORE, self.flags & MSG_MORE != 0);
+        flags.set(SendFlags::EOR, self.flags & MSG_EOR != 0);
+        flags.set(SendFlags::OOB, self.flags & MSG_OOB != 0);
         let n = if self.flags & MSG_ZEROCOPY != 0 && socket.zerocopy() {
-            socket.send_borrowed(&self.io, &mut self.ubuf, self.sent)?
+            socket.send_borrowed(&self.io, &mut self.ubuf, self.sent, flags)?
         } else {
             let mut skip = self.sent;
             let pieces: Vec<_> = self.io.spans().iter().filter_map(|s| remaining(*s, &mut skip)).collect();
-            socket.send_copied(&pieces)?
+            socket.send_copied(&pieces, flags)?
         };
         self.sent += n;
         Ok(n)

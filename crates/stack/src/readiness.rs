@@ -12,6 +12,8 @@ bitflags::bitflags! {
     pub struct Ready: u32 {
         /// Data, an end of stream, or a connection to accept (`POLLIN`).
         const IN = 0x001;
+        /// Urgent data (`POLLPRI`).
+        const PRI = 0x002;
         /// Room to send (`POLLOUT`).
         const OUT = 0x004;
         /// A notification on the error queue, or a socket error (`POLLERR`). Always reported.
@@ -20,6 +22,8 @@ bitflags::bitflags! {
         const HUP = 0x010;
         /// The peer sends no more (`POLLRDHUP`).
         const RDHUP = 0x2000;
+        /// Sending is shut and the peer has everything: a lingering close is over. Not of `poll(2)`.
+        const DRAINED = 0x1_0000;
     }
 }
 

@@ -276,7 +276,7 @@ impl Stack {
             time_wait: c.time_wait,
             ..c.tcp.clone()
         };
-        TcpSocket::new(&self.handle.shared, config)
+        TcpSocket::new(&self.handle.shared, Arc::new(config))
     }
 
     /// The stack's counters.

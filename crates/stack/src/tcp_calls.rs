@@ -38,6 +38,35 @@ pub struct Ticket {
     pub id: u32,
 }
 
+bitflags::bitflags! {
+    /// What a send call says beside its bytes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct SendFlags: u8 {
+        /// More comes: hold back a last segment that is not full (`MSG_MORE`).
+        const MORE = 1;
+        /// A record ends: later bytes go into other packets (`MSG_EOR`).
+        const EOR = 2;
+        /// The last byte is urgent (`MSG_OOB`).
+        const OOB = 4;
+    }
+}
+
+impl SendFlags {
+    /// Ends a send call; a part of one, unless `whole`.
+    fn push(self, tcb: &mut Tcb, whole: bool) {
+        if self.contains(SendFlags::EOR) && whole {
+            tcb.end_record();
+        }
+        if self.contains(SendFlags::OOB) {
+            tcb.push_urgent();
+        } else if self.contains(SendFlags::MORE) {
+            tcb.push_more();
+        } else {
+            tcb.push();
+        }
+    }
+}
+
 /// Bytes that a copying send moves between looks at the device: long sends leave while they are copied.
 const COPY_QUANTUM: usize = 64 * 1024;
 
@@ -116,12 +145,12 @@ impl TcpSocket {
                     flow
                 }
             };
-            let mut config = core.config.clone();
-            config.mss = egress::max_segment(route.mtu, remote.is_ipv6());
             let now = fx.now(&shared);
             let iss = shared.isn.iss(now, flow.local, flow.remote);
             let ts = shared.isn.ts_offset(flow.local, flow.remote);
-            let tcb = Tcb::connect(config, flow.local.port(), flow.remote.port(), iss, ts, now);
+            let mut tcb =
+                Tcb::connect(core.config.clone(), flow.local.port(), flow.remote.port(), iss, ts, now);
+            tcb.set_path_mtu_payload(egress::max_segment(route.mtu, remote.is_ipv6()));
             core.role = Role::Open(Box::new(tcb));
             core.flow = Some(flow);
             core.ended = false;
@@ -142,10 +171,19 @@ impl TcpSocket {
 
     /// Copies as much of `buf` as there is room for into the send queue; how much that was.
     pub fn send(self: &Arc<Self>, buf: &[u8]) -> Result<usize, Error> {
-        self.send_copied(&[CopyIn::from_slice(buf)])
+        self.send_with(buf, SendFlags::empty())
     }
 
-    pub(crate) fn send_copied(self: &Arc<Self>, pieces: &[CopyIn<'_>]) -> Result<usize, Error> {
+    /// [`send`](Self::send) with flags.
+    pub fn send_with(self: &Arc<Self>, buf: &[u8], flags: SendFlags) -> Result<usize, Error> {
+        self.send_copied(&[CopyIn::from_slice(buf)], flags)
+    }
+
+    pub(crate) fn send_copied(
+        self: &Arc<Self>,
+        pieces: &[CopyIn<'_>],
+        flags: SendFlags,
+    ) -> Result<usize, Error> {
         let total: usize = pieces.iter().map(|p| p.len()).sum();
         completion::with_lock(self, |core, fx| {
             let room = sendable(core)?.send_room();
@@ -168,7 +206,7 @@ impl TcpSocket {
                 }
             }
             let sent = room.min(total);
-            sendable(core)?.push();
+            flags.push(sendable(core)?, sent == total);
             Counters::add(&self.shared.counters.send.copied_bytes, sent as u64);
             Ok(sent)
         })
@@ -195,6 +233,11 @@ impl TcpSocket {
     /// The call may exceed the send buffer once, so that a buffer is never torn; it is `WouldBlock` only
     /// while the send buffer is full. An empty buffer queues nothing and takes no number (`Invalid`).
     pub fn send_lent(self: &Arc<Self>, lent: Lent) -> Result<Ticket, (Error, Lent)> {
+        self.send_lent_with(lent, SendFlags::empty())
+    }
+
+    /// [`send_lent`](Self::send_lent) with flags.
+    pub fn send_lent_with(self: &Arc<Self>, lent: Lent, flags: SendFlags) -> Result<Ticket, (Error, Lent)> {
         if lent.is_empty() {
             return Err((Error::Invalid, lent));
         }
@@ -208,7 +251,7 @@ impl TcpSocket {
             self.count_lent(1, frag.len());
             let tcb = sendable(core)?;
             tcb.append(frag);
-            tcb.push();
+            flags.push(tcb, true);
             Ok(Ticket { id })
         });
         result.map_err(|e| (e, Lent::from(buffer.unwrap_or_default())))
@@ -221,6 +264,7 @@ impl TcpSocket {
         io: &BorrowedIo,
         call: &mut Option<Arc<UbufInfo>>,
         skip: usize,
+        flags: SendFlags,
     ) -> Result<usize, Error> {
         completion::with_lock(self, |core, _| {
             let room = sendable(core)?.send_room();
@@ -254,7 +298,7 @@ impl TcpSocket {
                     tcb.append(ubuf.frag(part));
                 }
             }
-            tcb.push();
+            flags.push(tcb, take == total);
             self.count_lent(begins, take);
             Ok(take)
         })
@@ -321,10 +365,23 @@ impl TcpSocket {
         })
     }
 
+    /// Drops up to `max` received bytes (`MSG_TRUNC`); how many.
+    pub fn discard(self: &Arc<Self>, max: usize) -> Result<usize, Error> {
+        let mut pieces = pieces::take();
+        let got = self.take_pieces(max, &mut pieces);
+        pieces::put(pieces);
+        got
+    }
+
     /// Copies received bytes without taking them (`MSG_PEEK`).
     pub fn peek(self: &Arc<Self>, buf: &mut [u8]) -> Result<usize, Error> {
+        self.peek_at(0, buf)
+    }
+
+    /// Copies received bytes, from the one at `offset` on, without taking them (`SO_PEEK_OFF`).
+    pub fn peek_at(self: &Arc<Self>, offset: usize, buf: &mut [u8]) -> Result<usize, Error> {
         completion::with_lock(self, |core, _| match &mut core.role {
-            Role::Open(tcb) => match tcb.peek(buf) {
+            Role::Open(tcb) => match tcb.peek(offset, buf) {
                 0 if !buf.is_empty() && !tcb.peer_closed() => Err(Error::WouldBlock),
                 n => Ok(n),
             },
@@ -427,30 +484,6 @@ impl TcpSocket {
     /// The local address, once bound or connected.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.flow().map(|f| f.local).or_else(|| self.lock.lock().bound)
-    }
-
-    /// The parameters of the connection, or of the one to come.
-    pub fn config(&self) -> tcp::Config {
-        self.lock.lock().config.clone()
-    }
-
-    /// Changes the parameters of the connection, or of the one to come.
-    pub fn configure(self: &Arc<Self>, change: impl Fn(&mut tcp::Config)) {
-        completion::with_lock(self, |core, fx| {
-            change(&mut core.config);
-            if let Role::Open(tcb) = &mut core.role {
-                tcb.configure(fx.now(&self.shared), &change);
-            }
-        });
-    }
-
-    /// Holds back a last small segment until it is switched off or filled (`TCP_CORK`, `MSG_MORE`).
-    pub fn set_more(self: &Arc<Self>, on: bool) {
-        completion::with_lock(self, |core, _| {
-            if let Role::Open(tcb) = &mut core.role {
-                tcb.set_more(on);
-            }
-        });
     }
 
     /// The state of the connection (RFC 9293, 3.3.2).

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use inet::{Dst, IcmpKind};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use skb::{Change, ErrorQueue, Notify, PageWriter, Reason};
 use std::collections::VecDeque;
 use tcp::{Listen, Outcome, SegmentIn, State, Tcb, TcpError};
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     /// `SO_ERROR`: reported once.
     pub(crate) error: Option<Error>,
     /// What `Tcb`s of this socket begin with.
-    pub(crate) config: tcp::Config,
+    pub(crate) config: Arc<tcp::Config>,
     /// Whose accept queue this connection goes to when it is made.
     pub(crate) parent: Weak<TcpSocket>,
     /// The program has closed the socket; the connection finishes by itself.
@@ -73,7 +73,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: tcp::Config) -> Self {
+    pub(crate) fn new(config: Arc<tcp::Config>) -> Self {
         Self {
             role: Role::Idle,
             flow: None,
@@ -107,9 +107,11 @@ impl Core {
                 ready.set(Ready::OUT, tcb.is_writable());
                 ready.set(Ready::RDHUP, tcb.peer_closed());
                 ready.set(Ready::HUP, tcb.both_closed());
+                ready.set(Ready::PRI, tcb.has_urgent());
+                ready.set(Ready::DRAINED, tcb.is_drained());
             }
             // As Linux: a socket that was never connected is writable and hung up.
-            Role::Idle => ready |= Ready::OUT | Ready::HUP,
+            Role::Idle => ready |= Ready::OUT | Ready::HUP | Ready::DRAINED,
             Role::Listening => {}
         }
         if self.ended {
@@ -121,7 +123,7 @@ impl Core {
 
 /// Connections that are made and not yet accepted, and the rules for making them.
 pub(crate) struct AcceptQueue {
-    pub(crate) listen: Listen,
+    pub(crate) listen: RwLock<Listen>,
     ready: Mutex<VecDeque<Arc<TcpSocket>>>,
     backlog: AtomicUsize,
     /// Connections in SYN-RECEIVED.
@@ -132,7 +134,7 @@ pub(crate) struct AcceptQueue {
 impl AcceptQueue {
     pub(crate) fn new(listen: Listen, backlog: usize) -> Self {
         Self {
-            listen,
+            listen: RwLock::new(listen),
             ready: Mutex::default(),
             backlog: AtomicUsize::new(backlog),
             embryos: AtomicUsize::new(0),
@@ -178,6 +180,8 @@ pub struct TcpSocket {
     pub(crate) errors: Arc<ErrorQueue>,
     /// `SO_ZEROCOPY`.
     pub(crate) zerocopy: AtomicBool,
+    /// `TCP_INQ`.
+    pub(crate) recv_inq: AtomicBool,
     /// Boxed: few sockets listen, and the others should not pay for it.
     accept: OnceLock<Box<AcceptQueue>>,
     /// Both ends, readable without the lock. Set when connected.
@@ -217,7 +221,7 @@ impl Notify for Completed {
 
 impl TcpSocket {
     /// A socket that is neither connected nor listening.
-    pub(crate) fn new(shared: &Arc<Shared>, config: tcp::Config) -> Arc<Self> {
+    pub(crate) fn new(shared: &Arc<Shared>, config: Arc<tcp::Config>) -> Arc<Self> {
         let ready = Arc::new(Readiness::default());
         let notify = Completed { ready: ready.clone(), counters: shared.counters.clone() };
         let errors = ErrorQueue::new(shared.config.optmem_max, shared.memlock.clone(), Box::new(notify));
@@ -229,6 +233,7 @@ impl TcpSocket {
             ready,
             errors,
             zerocopy: AtomicBool::new(false),
+            recv_inq: AtomicBool::new(false),
             accept: OnceLock::new(),
             ends: Mutex::new(None),
             embryo: AtomicBool::new(false),
@@ -244,6 +249,7 @@ impl TcpSocket {
     ) -> Option<Arc<Self>> {
         let child = Self::new(shared, tcb.config().clone());
         child.zerocopy.store(listener.zerocopy.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.recv_inq.store(listener.recv_inq.load(Ordering::Relaxed), Ordering::Relaxed);
         {
             let mut core = child.lock.lock();
             core.role = Role::Open(Box::new(tcb));

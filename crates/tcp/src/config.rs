@@ -7,6 +7,8 @@ use crate::congestion::CongestionKind;
 /// Keepalive probing (RFC 9293, 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
+    /// Whether to probe at all (`SO_KEEPALIVE`). Default off.
+    pub on: bool,
     /// Silence before the first probe. Linux: 2 hours.
     pub idle: Duration,
     /// Between probes. Linux: 75 s.
@@ -17,7 +19,7 @@ pub struct Keepalive {
 
 impl Default for Keepalive {
     fn default() -> Self {
-        Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
+        Self { on: false, idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
 
@@ -46,8 +48,8 @@ pub struct Config {
     pub nodelay: bool,
     /// How long an acknowledgment may be held back. Default 40 ms, Linux's minimum; RFC 9293 allows 500.
     pub delayed_ack: Duration,
-    /// Probe idle connections. Default off.
-    pub keepalive: Option<Keepalive>,
+    /// Probing of idle connections.
+    pub keepalive: Keepalive,
     /// Give up when sent data stays unacknowledged for so long (RFC 5482). Default: by `retries`.
     pub user_timeout: Option<Duration>,
     /// Congestion control. Default CUBIC, as in Linux.
@@ -61,13 +63,38 @@ pub struct Config {
     pub rto_max: Duration,
     /// SYNs sent again before giving up. Default 6: about two minutes, as in Linux.
     pub syn_retries: u8,
+    /// SYN-ACKs sent again before giving up. Default 5: about a minute, as in Linux.
+    pub synack_retries: u8,
     /// Timeouts in a row before an established connection is given up. Default 15, as in Linux: between 13
     /// and 30 minutes.
     pub retries: u8,
     /// Length of TIME-WAIT. Default 60 s, as in Linux.
     pub time_wait: Duration,
-    /// How long a connection whose program is gone may stay in FIN-WAIT-2. Default 60 s, as in Linux.
+    /// How long a connection whose program is gone may stay in FIN-WAIT-2 (`TCP_LINGER2`). Default 60 s, as
+    /// in Linux; zero: not at all, it is reset.
     pub fin_timeout: Duration,
+    /// Largest segment to announce and to send, options not subtracted (`TCP_MAXSEG`). Default 0: what the
+    /// path carries.
+    pub user_mss: u16,
+    /// Hold back a last segment that is not full (`TCP_CORK`), for 200 ms or a retransmission timeout at
+    /// most. Default off.
+    pub cork: bool,
+    /// A connection that came to us is not made by the bare end of the handshake, but by the first data, or
+    /// when the SYN-ACK was sent again so many times (`TCP_DEFER_ACCEPT`). On the calling side: the end of
+    /// the handshake waits for data. Default 0: off.
+    pub defer_accept: u8,
+    /// Largest window to advertise (`TCP_WINDOW_CLAMP`). Default 0: what the buffer takes.
+    pub window_clamp: u32,
+    /// Unsent bytes from which on a socket takes no more and is not writable (`TCP_NOTSENT_LOWAT`). Default
+    /// none.
+    pub notsent_lowat: u32,
+    /// Bytes from which on a socket is readable (`SO_RCVLOWAT`). Default 1.
+    pub rcvlowat: usize,
+    /// Urgent bytes stay in the stream (`SO_OOBINLINE`). Default off: one is taken out and kept aside.
+    pub oob_inline: bool,
+    /// What closing does (`SO_LINGER`): nothing for `None`, a reset for zero; another time is how long a
+    /// blocking close waits, which is up to the caller. Default `None`.
+    pub linger: Option<Duration>,
 }
 
 impl Default for Config {
@@ -83,16 +110,25 @@ impl Default for Config {
             sack: true,
             nodelay: false,
             delayed_ack: Duration::from_millis(40),
-            keepalive: None,
+            keepalive: Keepalive::default(),
             user_timeout: None,
             congestion: CongestionKind::Cubic,
             initial_window: 10,
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(120),
             syn_retries: 6,
+            synack_retries: 5,
             retries: 15,
             time_wait: Duration::from_secs(60),
             fin_timeout: Duration::from_secs(60),
+            user_mss: 0,
+            cork: false,
+            defer_accept: 0,
+            window_clamp: 0,
+            notsent_lowat: u32::MAX,
+            rcvlowat: 1,
+            oob_inline: false,
+            linger: None,
         }
     }
 }

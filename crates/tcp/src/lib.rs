@@ -24,13 +24,14 @@
 //! *LISTEN* is [`Listen`]: it has no memory, spawns `Tcb`s, and under a flood makes SYN cookies.
 //!
 //! # Limits
-//! ECN is not negotiated. Urgent data is delivered in line. RACK-TLP is to come.
+//! ECN is not negotiated. RACK-TLP is to come.
 
 mod config;
 mod congestion;
 mod cookies;
 mod isn;
 mod listen;
+mod options;
 mod outcome;
 mod output;
 mod receive_buffer;
@@ -42,6 +43,7 @@ mod state;
 mod tcb;
 mod timeout;
 mod timers;
+mod urgent;
 
 pub use config::{Config, Keepalive};
 pub use congestion::{AckEvent, CongestionControl, CongestionKind};
@@ -51,6 +53,7 @@ pub use outcome::{Outcome, Released, TcpError};
 pub use segment_arrives::SegmentIn;
 pub use state::State;
 pub use tcb::{Tcb, TcpInfo};
+pub use urgent::UrgentByte;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! LISTEN (RFC 9293, 3.10.7.2), and segments that belong to nobody (3.10.7.1).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use skb::SkBuff;
 use time::Instant;
@@ -17,7 +18,7 @@ use crate::tcb::Tcb;
 /// under pressure cookies.
 #[derive(Debug)]
 pub struct Listen {
-    cfg: Config,
+    cfg: Arc<Config>,
     cookies: Cookies,
 }
 
@@ -37,8 +38,13 @@ pub enum ListenVerdict {
 
 impl Listen {
     /// For connections that begin with `cfg`; `secret` protects the cookies.
-    pub fn new(cfg: Config, secret: [u8; 16]) -> Self {
-        Self { cfg, cookies: Cookies::new(secret) }
+    pub fn new(cfg: impl Into<Arc<Config>>, secret: [u8; 16]) -> Self {
+        Self { cfg: cfg.into(), cookies: Cookies::new(secret) }
+    }
+
+    /// Changes the parameters of connections to come.
+    pub fn set_config(&mut self, cfg: Arc<Config>) {
+        self.cfg = cfg;
     }
 
     /// A segment came for which there is no connection. `mss` is what the route to the peer carries.
@@ -58,14 +64,20 @@ impl Listen {
         if flags.contains(TcpFlags::RST) {
             return ListenVerdict::Ignore;
         }
-        let cfg = Config { mss, ..self.cfg.clone() };
+        let cfg = &self.cfg;
         let ports = (local.port(), remote.port());
         if flags.contains(TcpFlags::ACK) {
             let cookie =
                 self.cookies.check(now, local, remote, &seg.header, cfg.timestamps.then_some(ts_offset));
             return match cookie.filter(|_| !flags.contains(TcpFlags::SYN)) {
                 Some(options) => ListenVerdict::Established(Box::new(from_cookie(
-                    cfg, ports, seg, options, ts_offset, now,
+                    cfg.clone(),
+                    mss,
+                    ports,
+                    seg,
+                    options,
+                    ts_offset,
+                    now,
                 ))),
                 None => reset_for(seg).map_or(ListenVerdict::Ignore, ListenVerdict::Reply),
             };
@@ -74,9 +86,10 @@ impl Listen {
             return ListenVerdict::Ignore;
         }
         if pressure {
-            return ListenVerdict::Reply(self.cookie_reply(&cfg, now, (local, remote), seg, ts_offset));
+            return ListenVerdict::Reply(self.cookie_reply(mss, now, (local, remote), seg, ts_offset));
         }
-        let mut tcb = Tcb::new(cfg, ports, State::SynReceived, iss, ts_offset, now);
+        let mut tcb = Tcb::new(cfg.clone(), ports, State::SynReceived, iss, ts_offset, now);
+        tcb.path_mss = mss;
         tcb.learn_from_syn(&seg.header, now);
         if let Some(h) = &mut tcb.handshake {
             h.passive = true;
@@ -86,16 +99,18 @@ impl Listen {
 
     fn cookie_reply(
         &self,
-        cfg: &Config,
+        mss: u16,
         now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         seg: &SegmentIn,
         ts_offset: u32,
     ) -> SkBuff {
+        let cfg = &self.cfg;
+        let mss = if cfg.user_mss > 0 { mss.min(cfg.user_mss) } else { mss };
         let theirs = &seg.header.options;
         let timestamps = theirs.timestamps.filter(|_| cfg.timestamps);
         let options = TcpOptions {
-            mss: Some(cfg.mss),
+            mss: Some(mss),
             // Window scaling and SACK need a place to be remembered: the timestamp's low bits.
             window_scale: theirs
                 .window_scale
@@ -121,7 +136,8 @@ impl Listen {
 
 /// Rebuilds the connection whose SYN only the cookie remembers.
 fn from_cookie(
-    cfg: Config,
+    cfg: Arc<Config>,
+    mss: u16,
     ports: (u16, u16),
     seg: &SegmentIn,
     options: TcpOptions,
@@ -130,6 +146,7 @@ fn from_cookie(
 ) -> Tcb {
     let rcvbuf = cfg.rcvbuf;
     let mut tcb = Tcb::new(cfg, ports, State::SynReceived, seg.header.ack - 1, ts_offset, now);
+    tcb.path_mss = mss;
     let syn = TcpHeader {
         seq: seg.header.seq - 1,
         window: seg.header.window,

@@ -23,6 +23,8 @@ bitflags::bitflags! {
         const TIME_WAIT = 1 << 6;
         /// TIME-WAIT ended early, for a new SYN that belongs to the listener.
         const REUSE = 1 << 7;
+        /// The peer announced urgent data (`SIGURG`).
+        const URGENT = 1 << 8;
     }
 }
 

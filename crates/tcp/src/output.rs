@@ -61,7 +61,7 @@ impl Tcb {
         self.owed.ack = false;
         let scaled = self.cfg.window_scaling && (!answer || self.snd.shift > 0 || self.rcv.shift > 0);
         let options = TcpOptions {
-            mss: Some(self.cfg.mss),
+            mss: Some(self.advertised_mss()),
             window_scale: scaled.then_some(self.rcv.shift),
             sack_permitted: self.sack,
             timestamps: self.timestamps(now),
@@ -105,22 +105,26 @@ impl Tcb {
         if self.fin_sent() || self.blocked {
             return None;
         }
-        let unsent = self.out.end().since(seq);
-        let fin_only = unsent == 0 && self.fin_queued && self.state.is_synchronized();
+        let end_of_data = self.out.end();
+        let record_end = self.out.record_end(seq);
+        let unsent = record_end.since(seq);
+        let fin_only =
+            unsent == 0 && record_end == end_of_data && self.fin_queued && self.state.is_synchronized();
         if unsent == 0 && !fin_only {
             return None;
         }
-        let len = if fin_only { 0 } else { self.allowed(now, unsent)? };
+        let len = if fin_only { 0 } else { self.allowed(now, unsent, record_end == end_of_data)? };
         let payload = self.out.slice(seq, len as usize);
         let sent = payload.len() as u32;
         let out_of_frags = sent < len;
-        let last = sent == unsent;
+        let last = sent == unsent && record_end == end_of_data;
         let with_fin = last && self.fin_queued;
         let end = seq + sent + u32::from(with_fin);
         let mut flags = TcpFlags::ACK;
         // Pushed: the end of a send call, and a packet that ran out of fragments (Z7), so that the
         // receiver's aggregation goes on with the next one.
-        let pushed = last || out_of_frags || self.push_at.after(seq) && self.push_at.before_eq(seq + sent);
+        let pushed =
+            sent == unsent || out_of_frags || self.push_at.after(seq) && self.push_at.before_eq(seq + sent);
         flags.set(TcpFlags::PSH, pushed && sent > 0);
         flags.set(TcpFlags::FIN, with_fin);
         if !sent.is_multiple_of(u32::from(self.mss)) {
@@ -138,7 +142,8 @@ impl Tcb {
     }
 
     /// How much new data may leave now; `None` for nothing.
-    fn allowed(&mut self, now: Instant, unsent: u32) -> Option<u32> {
+    /// `tail` says whether `unsent` is all there is, and not a record with others behind it.
+    fn allowed(&mut self, now: Instant, unsent: u32, tail: bool) -> Option<u32> {
         let mss = u32::from(self.mss);
         self.restart_after_idle(now);
         let in_flight = self.in_flight_estimate();
@@ -151,14 +156,18 @@ impl Tcb {
             return None;
         }
         let most = cwnd.min(window).min(self.cfg.gso_max as u32);
+        // An urgent pointer is counted from its own segment's beginning.
+        let most = if self.snd_up.is_some() { most.min(mss) } else { most };
         let len = unsent.min(most);
+        let tail_may_leave = !tail || self.tail_may_leave();
         if len >= mss {
             let whole = len / mss * mss;
             // The tail goes along if it may leave at all; then one packet does for both.
             let tail = len - whole;
-            let len = if tail > 0 && len == unsent && self.tail_may_leave() { len } else { whole };
+            let len = if tail > 0 && len == unsent && tail_may_leave { len } else { whole };
             // A window that opens in small steps is left to open: large packets cost less (TSO deferral).
-            let small = most < unsent && len < self.largest().min(self.cc.cwnd() / 4);
+            let small =
+                self.snd_up.is_none() && most < unsent && len < self.largest().min(self.cc.cwnd() / 4);
             self.blocked = small && !self.rtx.is_empty() && self.recovery.point.is_none();
             return (!self.blocked).then_some(len);
         }
@@ -166,11 +175,14 @@ impl Tcb {
         //= rfc9293#section-3.8.6.2.1
         //# Send data: ... (3) or if at least a fraction Fs of the maximum window can be sent
         let half_window = len > 0 && len >= self.snd.max_wnd / 2 && !all;
-        if (all && self.tail_may_leave()) || half_window || (self.owed.force && len > 0) {
+        if (all && tail_may_leave) || half_window || (self.owed.force && len > 0) {
             return Some(len);
         }
-        if self.rtx.is_empty() && !self.timers.is_set(Timer::Persist) && window < unsent.min(mss) {
-            // Nothing in flight will bring an acknowledgment that opens the window: probe.
+        let corked = all && (self.cfg.cork || self.more);
+        if self.rtx.is_empty() && !self.timers.is_set(Timer::Persist) && (window < unsent.min(mss) || corked)
+        {
+            // Nothing in flight will bring an acknowledgment that opens the window: probe. And a cork holds
+            // for so long only.
             self.timers.set(Timer::Persist, now + self.rto.timeout());
         }
         self.blocked = most < unsent && !self.rtx.is_empty();
@@ -178,7 +190,7 @@ impl Tcb {
     }
 
     /// Payload of the largest packet: whole segments.
-    fn largest(&self) -> u32 {
+    pub(crate) fn largest(&self) -> u32 {
         let mss = u32::from(self.mss);
         self.cfg.gso_max as u32 / mss * mss
     }
@@ -190,7 +202,7 @@ impl Tcb {
     fn gathers(&mut self, unsent: u32, in_flight: u32) -> bool {
         let short_path = self.rto.srtt().is_some_and(|t| t < GATHER_RTT);
         let clocked = in_flight >= self.largest() && self.recovery.point.is_none();
-        let urgent = self.cfg.nodelay || self.fin_queued || self.owed.force;
+        let urgent = self.cfg.nodelay || self.fin_queued || self.owed.force || self.snd_up.is_some();
         if unsent >= self.largest() || !short_path || !clocked || urgent {
             return false;
         }
@@ -210,10 +222,10 @@ impl Tcb {
 
     /// Nagle, as Minshall amended it: a last small segment waits only for an earlier small one.
     fn tail_may_leave(&self) -> bool {
-        if self.fin_queued || self.owed.force {
+        if self.fin_queued || self.owed.force || self.snd_up.is_some() {
             return true;
         }
-        if self.more {
+        if self.more || self.cfg.cork {
             return false;
         }
         self.cfg.nodelay || self.small_at.before_eq(self.snd.una)
@@ -295,6 +307,11 @@ impl Tcb {
         options: TcpOptions,
         mut skb: SkBuff,
     ) -> SkBuff {
+        let (mut flags, mut urgent) = (flags, 0);
+        if let Some(pointer) = self.urgent_pointer(seq) {
+            flags |= TcpFlags::URG;
+            urgent = pointer;
+        }
         let header = TcpHeader {
             src_port: self.ports.0,
             dst_port: self.ports.1,
@@ -302,7 +319,7 @@ impl Tcb {
             ack,
             flags,
             window,
-            urgent: 0,
+            urgent,
             options,
         };
         // A fresh head has room for the longest headers.
@@ -322,7 +339,7 @@ impl Tcb {
         let grown = wanted.since(self.rcv.edge);
         //= rfc9293#section-3.8.6.2.2
         //# The receiver's SWS avoidance algorithm determines when the right window edge may be advanced
-        let worthwhile = grown >= u32::from(self.cfg.mss).min(self.rcvbuf as u32 / 2);
+        let worthwhile = grown >= u32::from(self.path_mss).min(self.rcvbuf as u32 / 2);
         let edge = if worthwhile { wanted } else { self.rcv.edge };
         let shift = self.rcv.shift;
         let size = edge.since(self.rcv.nxt);

@@ -224,15 +224,17 @@ impl ReceiveBuffer {
         taken
     }
 
-    /// Copies readable bytes without taking them.
-    pub(crate) fn peek(&self, out: &mut [u8]) -> usize {
-        let mut done = 0;
+    /// Copies readable bytes, without the first `skip`, and without taking them.
+    pub(crate) fn peek(&self, skip: usize, out: &mut [u8]) -> usize {
+        let (mut skip, mut done) = (skip, 0);
         for frag in &self.ready {
-            let n = frag.len().min(out.len() - done);
-            if n == 0 {
+            let from = skip.min(frag.len());
+            skip -= from;
+            let n = (frag.len() - from).min(out.len() - done);
+            if n == 0 && skip == 0 && done == out.len() {
                 break;
             }
-            frag.copy_to(0, &mut out[done..done + n]);
+            frag.copy_to(from, &mut out[done..done + n]);
             done += n;
         }
         done

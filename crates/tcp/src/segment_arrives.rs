@@ -13,6 +13,7 @@ use crate::output::clock;
 use crate::state::{Event, State};
 use crate::tcb::Tcb;
 use crate::timers::Timer;
+use crate::urgent::UrgentByte;
 
 /// A segment, its header understood and taken off.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ type Step = ControlFlow<()>;
 
 /// TS.Recent is not trusted after this long (RFC 7323, 5.5).
 const PAWS_LIFETIME: Duration = Duration::from_secs(24 * 24 * 3600);
+/// How long the handshake's end waits for the first data, if it is to: Linux's longest delay.
+const ACK_WAIT: Duration = Duration::from_millis(200);
 /// Challenge acknowledgments per second and connection (RFC 5961, 7).
 const CHALLENGES: u8 = 10;
 
@@ -58,6 +61,7 @@ impl Tcb {
     /// A segment of this connection has arrived. Fragments that it acknowledges go to `released`.
     pub fn segment_arrives(&mut self, now: Instant, seg: SegmentIn, released: &mut Released) -> Outcome {
         self.look_again();
+        self.more = false;
         let mut a = Arrival { now, seg, released, outcome: Outcome::empty() };
         let _ = match self.state {
             State::Closed | State::Listen => ControlFlow::Break(()),
@@ -182,6 +186,10 @@ impl Tcb {
             seg.header.flags.remove(TcpFlags::SYN);
             seg.payload.advance((old - syn.min(old)) as usize);
             seg.header.seq = self.rcv.nxt;
+            match seg.header.urgent.checked_sub(old.min(0xffff) as u16) {
+                Some(ahead) if ahead > 0 => seg.header.urgent = ahead,
+                _ => seg.header.flags.remove(TcpFlags::URG),
+            }
         }
         let room = self.rcv.edge.since(seg.header.seq) as usize;
         if seg.payload.len() > room {
@@ -238,6 +246,9 @@ impl Tcb {
                 self.owed.reset = Some(ack);
                 return ControlFlow::Break(());
             }
+            if self.waits_for_data(a) {
+                return ControlFlow::Break(());
+            }
             self.snd.una = self.snd.iss + 1;
             self.snd.wnd = u32::from(a.seg.header.window) << self.snd.shift;
             self.snd.max_wnd = self.snd.wnd;
@@ -256,6 +267,20 @@ impl Tcb {
         self.after_fin_acked(a)
     }
 
+    /// Whether the bare end of a handshake is to be ignored, because nobody wants the connection before its
+    /// first data (`TCP_DEFER_ACCEPT`).
+    fn waits_for_data(&mut self, a: &Arrival<'_>) -> bool {
+        let waits = a.seg.len() == 0 && self.recovery.timeouts < self.cfg.defer_accept;
+        match &mut self.handshake {
+            Some(h) if h.passive && waits => {
+                h.acked = true;
+                h.rtt.get_or_insert(a.now - h.sent_at);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Takes acknowledged bytes off the queue, and learns from what was and was not acknowledged.
     fn acknowledge(&mut self, a: &mut Arrival<'_>) -> Step {
         let ack = a.seg.header.ack;
@@ -266,6 +291,7 @@ impl Tcb {
             let acked = ack.since(before);
             self.snd.una = ack;
             self.out.ack(ack, a.released);
+            self.snd_up = self.snd_up.filter(|up| up.after(ack));
             let sample = self.rtx.ack(ack).sample;
             self.measure(a, sample);
             self.after_progress(a.now, acked);
@@ -393,7 +419,11 @@ impl Tcb {
         self.state = was.on(Event::FinAcked);
         match (was, self.state) {
             (State::FinWait1, State::FinWait2) if self.orphan => {
-                self.timers.set(Timer::Linger, a.now + self.cfg.fin_timeout);
+                self.abandon_fin_wait_2(a.now, a.released);
+                if self.state == State::Closed {
+                    a.outcome |= Outcome::CLOSED;
+                    return ControlFlow::Break(());
+                }
             }
             (State::Closing, State::TimeWait) => self.begin_time_wait(a),
             (State::LastAck, State::Closed) => {
@@ -406,11 +436,22 @@ impl Tcb {
         ControlFlow::Continue(())
     }
 
-    /// Sixth: urgent data stays in line (as with `SO_OOBINLINE`); only the pointer is kept.
+    /// Sixth: the urgent pointer, which points one past the urgent byte (RFC 6093, 2.2), and the byte.
     fn check_urg(&mut self, a: &mut Arrival<'_>) {
-        if a.seg.is(TcpFlags::URG) && self.state.can_receive() {
-            let up = a.seg.header.seq + u32::from(a.seg.header.urgent);
-            self.rcv.up = Some(self.rcv.up.map_or(up, |old| old.max(up)));
+        if !self.state.can_receive() {
+            return;
+        }
+        let seq = a.seg.header.seq;
+        if a.seg.is(TcpFlags::URG) && self.announce_urgent(seq + u32::from(a.seg.header.urgent.max(1)) - 1) {
+            a.outcome |= Outcome::URGENT;
+        }
+        let Some(urgent) = self.urg.as_mut().filter(|u| u.byte == UrgentByte::NotYet) else { return };
+        let mut byte = [0];
+        if urgent.seq.within(seq, seq + a.seg.payload.len() as u32)
+            && a.seg.payload.copy_bits(urgent.seq.since(seq) as usize, &mut byte)
+        {
+            urgent.byte = UrgentByte::Here(byte[0]);
+            a.outcome |= Outcome::READABLE;
         }
     }
 
@@ -436,7 +477,7 @@ impl Tcb {
             return ControlFlow::Break(());
         }
         let segment = if a.seg.gso_size > 0 { u32::from(a.seg.gso_size) } else { len };
-        self.rcv.mss = self.rcv.mss.max(segment.min(u32::from(self.cfg.mss)));
+        self.rcv.mss = self.rcv.mss.max(segment.min(u32::from(self.path_mss)));
         let payload = std::mem::take(&mut a.seg.payload);
         let seq = a.seg.header.seq;
         if seq == self.rcv.nxt {
@@ -461,11 +502,8 @@ impl Tcb {
         self.unacked_in += nxt.since(seq);
         self.rcv.nxt = nxt;
         self.rcv.edge = self.rcv.edge.max(nxt);
-        if self.rcv.up.is_some_and(|up| up.before_eq(nxt)) {
-            self.rcv.up = None;
-        }
         a.outcome |= Outcome::READABLE;
-        let quick = self.quick_acks > 0;
+        let quick = self.quick_acks > 0 && !self.pingpong;
         self.quick_acks = self.quick_acks.saturating_sub(1);
         //= rfc9293#section-3.8.6.3
         //# a TCP implementation SHOULD generate an acknowledgment for at least every second full-sized
@@ -541,7 +579,12 @@ impl Tcb {
         if good_ack {
             self.snd.una = syn.ack;
             self.establish(a.now);
-            self.owed.ack = true;
+            if self.cfg.defer_accept > 0 || self.pingpong {
+                // The program is about to send, and that acknowledges too.
+                self.timers.set(Timer::DelayedAck, a.now + ACK_WAIT);
+            } else {
+                self.owed.ack = true;
+            }
             a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
         } else {
             // Simultaneous open: both sides have called.

@@ -13,6 +13,8 @@ use crate::Released;
 #[derive(Debug)]
 struct Chunk {
     seq: SeqNum,
+    /// A record ends here: no packet goes on beyond it.
+    eor: bool,
     frag: Frag,
 }
 
@@ -30,11 +32,13 @@ pub(crate) struct SendBuffer {
     start: SeqNum,
     /// One past the last byte.
     end: SeqNum,
+    /// Chunks that end a record.
+    records: u32,
 }
 
 impl SendBuffer {
     pub(crate) fn new(start: SeqNum) -> Self {
-        Self { chunks: VecDeque::new(), start, end: start }
+        Self { chunks: VecDeque::new(), start, end: start, records: 0 }
     }
 
     /// Bytes not acknowledged.
@@ -53,13 +57,30 @@ impl SendBuffer {
         let seq = self.end;
         self.end += len;
         let frag = match self.chunks.back_mut() {
-            Some(last) => match last.frag.join(frag) {
+            Some(last) if !last.eor => match last.frag.join(frag) {
                 Ok(()) => return,
                 Err(frag) => frag,
             },
-            None => frag,
+            _ => frag,
         };
-        self.chunks.push_back(Chunk { seq, frag });
+        self.chunks.push_back(Chunk { seq, eor: false, frag });
+    }
+
+    /// What is appended from here on goes into other packets.
+    pub(crate) fn end_record(&mut self) {
+        if let Some(last) = self.chunks.back_mut().filter(|c| !c.eor) {
+            last.eor = true;
+            self.records += 1;
+        }
+    }
+
+    /// Where the record that `seq` lies in ends, or the queue.
+    pub(crate) fn record_end(&self, seq: SeqNum) -> SeqNum {
+        if self.records == 0 {
+            return self.end;
+        }
+        let first = self.chunks.partition_point(|c| c.end().before_eq(seq));
+        self.chunks.range(first..).find(|c| c.eor).map_or(self.end, Chunk::end)
     }
 
     /// Lets go of everything before `upto`.
@@ -67,6 +88,7 @@ impl SendBuffer {
         self.start = upto.min(self.end).max(self.start);
         while self.chunks.front().is_some_and(|c| c.end().before_eq(self.start)) {
             if let Some(chunk) = self.chunks.pop_front() {
+                self.records -= u32::from(chunk.eor);
                 released.push(chunk.frag);
             }
         }
@@ -79,6 +101,7 @@ impl SendBuffer {
     /// Lets go of everything.
     pub(crate) fn clear(&mut self, released: &mut Released) {
         self.start = self.end;
+        self.records = 0;
         released.extend(self.chunks.drain(..).map(|c| c.frag));
     }
 
@@ -100,6 +123,9 @@ impl SendBuffer {
             }
             left -= n;
             at += n as u32;
+            if chunk.eor && at == chunk.end() {
+                break;
+            }
         }
         skb
     }

@@ -1,5 +1,7 @@
 //! The transmission control block: all that is known of one connection, and the program's side of it.
 
+use std::sync::Arc;
+
 use skb::Frag;
 use time::{Duration, Instant};
 use wire::SeqNum;
@@ -14,11 +16,12 @@ use crate::rtx_queue::RtxQueue;
 use crate::send_buffer::SendBuffer;
 use crate::state::{Event, State};
 use crate::timers::{Timer, Timers};
+use crate::urgent::Urgent;
 
 /// Bytes the timestamps option takes in every segment.
 pub(crate) const TIMESTAMP_LEN: u16 = 12;
 /// Segments acknowledged at once when a connection begins, so that the peer's slow start is not held up.
-const QUICK_ACKS: u8 = 16;
+pub(crate) const QUICK_ACKS: u8 = 16;
 
 /// Send sequence space (RFC 9293, 3.3.1).
 #[derive(Debug)]
@@ -41,6 +44,13 @@ pub(crate) struct Snd {
     pub(crate) shift: u8,
 }
 
+impl Snd {
+    fn new(iss: SeqNum) -> Self {
+        let (wl1, wl2) = (SeqNum(0), SeqNum(0));
+        Self { una: iss, nxt: iss, wnd: 0, max_wnd: 0, wl1, wl2, iss, shift: 0 }
+    }
+}
+
 /// Receive sequence space (RFC 9293, 3.3.1).
 #[derive(Debug)]
 pub(crate) struct Rcv {
@@ -54,8 +64,6 @@ pub(crate) struct Rcv {
     pub(crate) irs: SeqNum,
     /// Our window scale.
     pub(crate) shift: u8,
-    /// Urgent pointer, while it lies ahead.
-    pub(crate) up: Option<SeqNum>,
     /// Where the peer's FIN lies, once it came, early or not.
     pub(crate) fin: Option<SeqNum>,
     /// Largest segment seen: what "a full segment" means for delayed acknowledgments.
@@ -63,6 +71,13 @@ pub(crate) struct Rcv {
 }
 
 impl Rcv {
+    fn new(cfg: &Config) -> Self {
+        let zero = SeqNum(0);
+        let shift = if cfg.window_scaling { cfg.window_shift() } else { 0 };
+        let mss = u32::from(cfg.mss.min(536));
+        Self { nxt: zero, edge: zero, acked: zero, irs: zero, shift, fin: None, mss }
+    }
+
     /// Bytes the peer may send.
     pub(crate) fn wnd(&self) -> u32 {
         self.edge.since(self.nxt)
@@ -87,6 +102,10 @@ pub(crate) struct Handshake {
     pub(crate) attempts: u8,
     /// We were called (LISTEN), and go back to nothing on a reset.
     pub(crate) passive: bool,
+    /// Its bare end came, and data is waited for (`TCP_DEFER_ACCEPT`).
+    pub(crate) acked: bool,
+    /// How long that took: the data comes when the program has it, which says nothing of the path.
+    pub(crate) rtt: Option<Duration>,
     pub(crate) sent_at: Instant,
 }
 
@@ -131,7 +150,8 @@ pub(crate) struct Tuning {
 /// One connection in any state but LISTEN.
 #[derive(Debug)]
 pub struct Tcb {
-    pub(crate) cfg: Box<Config>,
+    /// Shared with the socket, and with those that a listener spawns.
+    pub(crate) cfg: Arc<Config>,
     pub(crate) state: State,
     pub(crate) ports: (u16, u16),
     pub(crate) snd: Snd,
@@ -139,6 +159,8 @@ pub struct Tcb {
     pub(crate) handshake: Option<Box<Handshake>>,
     pub(crate) ts: Option<TimestampState>,
     pub(crate) sack: bool,
+    /// Largest payload per segment that the path carries, options not subtracted.
+    pub(crate) path_mss: u16,
     /// The peer's MSS option.
     pub(crate) peer_mss: u16,
     /// Payload of a full segment, options subtracted.
@@ -156,6 +178,12 @@ pub struct Tcb {
     /// In-order bytes since the last acknowledgment.
     pub(crate) unacked_in: u32,
     pub(crate) quick_acks: u8,
+    /// Data flows both ways: acknowledgments wait for data to carry them.
+    pub(crate) pingpong: bool,
+    /// What the peer said is urgent, until it is read past.
+    pub(crate) urg: Option<Urgent>,
+    /// One past what the program said is urgent, until it is acknowledged (SND.UP).
+    pub(crate) snd_up: Option<SeqNum>,
     pub(crate) keepalive_probes: u8,
     pub(crate) last_heard: Instant,
     pub(crate) last_sent: Instant,
@@ -185,7 +213,7 @@ pub struct Tcb {
 
 impl Tcb {
     pub(crate) fn new(
-        cfg: Config,
+        cfg: Arc<Config>,
         ports: (u16, u16),
         state: State,
         iss: SeqNum,
@@ -197,30 +225,20 @@ impl Tcb {
         Self {
             state,
             ports,
-            snd: Snd {
-                una: iss,
-                nxt: iss,
-                wnd: 0,
-                max_wnd: 0,
-                wl1: SeqNum(0),
-                wl2: SeqNum(0),
-                iss,
-                shift: 0,
-            },
-            rcv: Rcv {
-                nxt: SeqNum(0),
-                edge: SeqNum(0),
-                acked: SeqNum(0),
-                irs: SeqNum(0),
-                shift: if cfg.window_scaling { cfg.window_shift() } else { 0 },
-                up: None,
-                fin: None,
-                mss: u32::from(cfg.mss.min(536)),
-            },
-            handshake: Some(Box::new(Handshake { send: true, attempts: 0, passive: false, sent_at: now })),
+            snd: Snd::new(iss),
+            rcv: Rcv::new(&cfg),
+            handshake: Some(Box::new(Handshake {
+                send: true,
+                attempts: 0,
+                passive: false,
+                acked: false,
+                rtt: None,
+                sent_at: now,
+            })),
             ts,
             sack: cfg.sack,
             peer_mss: 536,
+            path_mss: cfg.mss,
             mss: cfg.mss,
             out: SendBuffer::new(iss + 1),
             rtx: RtxQueue::default(),
@@ -234,6 +252,9 @@ impl Tcb {
             owed: Owed::default(),
             unacked_in: 0,
             quick_acks: QUICK_ACKS,
+            pingpong: false,
+            urg: None,
+            snd_up: None,
             keepalive_probes: 0,
             last_heard: now,
             last_sent: now,
@@ -250,13 +271,20 @@ impl Tcb {
             error: None,
             soft: None,
             challenges: (now, 0),
-            cfg: Box::new(cfg),
+            cfg,
         }
     }
 
     /// Begins to connect; the first [`next_segment`](Self::next_segment) is the SYN.
-    pub fn connect(cfg: Config, src: u16, dst: u16, iss: SeqNum, ts_offset: u32, now: Instant) -> Self {
-        Self::new(cfg, (src, dst), State::SynSent, iss, ts_offset, now)
+    pub fn connect(
+        cfg: impl Into<Arc<Config>>,
+        src: u16,
+        dst: u16,
+        iss: SeqNum,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Self {
+        Self::new(cfg.into(), (src, dst), State::SynSent, iss, ts_offset, now)
     }
 
     /// Takes over what the peer's SYN says.
@@ -288,16 +316,24 @@ impl Tcb {
         self.cc = congestion::new(self.cfg.congestion, self.cfg.initial_window * u32::from(self.mss));
     }
 
-    fn update_mss(&mut self) {
+    /// The MSS option to send: what the path carries, or the program's wish if that is less.
+    pub(crate) fn advertised_mss(&self) -> u16 {
+        match self.cfg.user_mss {
+            0 => self.path_mss,
+            wanted => wanted.min(self.path_mss),
+        }
+    }
+
+    pub(crate) fn update_mss(&mut self) {
         let options = if self.ts.is_some() { TIMESTAMP_LEN } else { 0 };
         let most = u16::try_from(self.cfg.gso_max).unwrap_or(u16::MAX);
-        self.mss = self.peer_mss.min(self.cfg.mss).saturating_sub(options).min(most).max(32);
+        self.mss = self.peer_mss.min(self.advertised_mss()).saturating_sub(options).min(most).max(32);
     }
 
     /// The handshake is over.
     pub(crate) fn establish(&mut self, now: Instant) {
         if let Some(h) = self.handshake.take().filter(|h| h.attempts == 1) {
-            self.rto.sample(now - h.sent_at);
+            self.rto.sample(h.rtt.unwrap_or(now - h.sent_at));
         }
         self.state = self.state.on(Event::Handshake);
         self.timers.clear(Timer::Retransmit);
@@ -312,17 +348,24 @@ impl Tcb {
     }
 
     pub(crate) fn arm_keepalive(&mut self, now: Instant) {
-        match self.cfg.keepalive {
-            Some(k) if self.state.is_synchronized() => self.timers.set(Timer::Keepalive, now + k.idle),
-            _ => self.timers.clear(Timer::Keepalive),
+        if self.cfg.keepalive.on && self.state.is_synchronized() {
+            self.timers.set(Timer::Keepalive, now + self.cfg.keepalive.idle);
+        } else {
+            self.timers.clear(Timer::Keepalive);
         }
     }
 
     // ---- the program's side ----
 
-    /// Bytes the send queue still takes.
+    /// Bytes the send queue still takes; none while too much of it is unsent (`TCP_NOTSENT_LOWAT`).
     pub fn send_room(&self) -> usize {
-        self.cfg.sndbuf.saturating_sub(self.out.len())
+        let room = self.cfg.sndbuf.saturating_sub(self.out.len());
+        match (self.cfg.notsent_lowat as usize).checked_sub(self.unsent()) {
+            _ if self.cfg.notsent_lowat == u32::MAX => room,
+            None | Some(0) => 0,
+            // As Linux: the mark is looked at packet by packet.
+            Some(below) => room.min(below.next_multiple_of(self.largest() as usize)),
+        }
     }
 
     /// Appends a fragment to the send queue. The whole fragment is taken, also beyond the buffer's size.
@@ -333,11 +376,18 @@ impl Tcb {
     /// Ends a send call: the last byte so far is pushed.
     pub fn push(&mut self) {
         self.push_at = self.out.end();
+        self.more = false;
     }
 
-    /// Holds back a last small segment (`TCP_CORK`, `MSG_MORE`) until switched off.
-    pub fn set_more(&mut self, on: bool) {
-        self.more = on;
+    /// Ends a send call that said there is more to come (`MSG_MORE`): a last small segment waits for it,
+    /// for the next acknowledgment, or for as long as under a cork.
+    pub fn push_more(&mut self) {
+        self.more = true;
+    }
+
+    /// Ends a record (`MSG_EOR`): what is appended later goes into other packets.
+    pub fn end_record(&mut self) {
+        self.out.end_record();
     }
 
     /// Bytes not yet sent.
@@ -356,9 +406,13 @@ impl Tcb {
         self.input.readable()
     }
 
-    /// `POLLIN`: data, or the end of the stream.
+    /// `POLLIN`: data, or the end of the stream. With `SO_RCVLOWAT` so much data, or as much as the peer may
+    /// send at all. An urgent byte that will be skipped is no data.
     pub fn is_readable(&self) -> bool {
-        self.readable() > 0 || self.peer_closed() || self.receive_shut
+        let readable = self.readable() - self.at_mark(1).0;
+        let full = self.rcv.wnd() <= self.rcv.mss || self.input.held() >= self.rcvbuf;
+        let enough = readable > 0 && (readable >= self.cfg.rcvlowat || full);
+        enough || self.peer_closed() || self.receive_shut
     }
 
     /// `POLLOUT`: at least a third of the send buffer is free, as in Linux, so that a writer is not woken
@@ -366,7 +420,10 @@ impl Tcb {
     pub fn is_writable(&self) -> bool {
         match self.state {
             State::SynSent | State::SynReceived => false,
-            _ if self.can_send() => self.send_room() * 3 >= self.cfg.sndbuf,
+            _ if self.can_send() => {
+                let low = self.unsent().saturating_mul(2) < self.cfg.notsent_lowat as usize;
+                low && self.cfg.sndbuf.saturating_sub(self.out.len()) * 3 >= self.cfg.sndbuf
+            }
             _ => true,
         }
     }
@@ -391,19 +448,27 @@ impl Tcb {
         self.receive_shut
     }
 
-    /// Moves up to `max` readable bytes to `out`; how many. Opens the window accordingly.
+    /// Moves up to `max` readable bytes to `out`; how many. Opens the window accordingly. Stops at urgent
+    /// data, and begins behind it.
     pub fn take(&mut self, now: Instant, max: usize, out: &mut Vec<Frag>) -> usize {
+        let (skip, max) = self.at_mark(max);
+        if skip > 0 {
+            self.input.take(skip, &mut Vec::new());
+        }
         let n = self.input.take(max, out);
-        if n > 0 {
+        if n + skip > 0 {
+            self.leave_mark();
             self.tune(now, n);
             self.update_window();
         }
         n
     }
 
-    /// Copies readable bytes without taking them.
-    pub fn peek(&self, out: &mut [u8]) -> usize {
-        self.input.peek(out)
+    /// Copies readable bytes, from the one at `offset` on, without taking them.
+    pub fn peek(&self, offset: usize, out: &mut [u8]) -> usize {
+        let (skip, max) = self.at_mark(offset.saturating_add(out.len()));
+        let len = max.saturating_sub(offset).min(out.len());
+        self.input.peek(skip + offset, &mut out[..len])
     }
 
     /// Sends the rest of the queue, then a FIN.
@@ -414,7 +479,6 @@ impl Tcb {
         match self.state {
             State::SynSent | State::Established | State::CloseWait | State::SynReceived => {
                 self.fin_queued = true;
-                self.more = false;
                 if self.state.can_send() {
                     self.state = self.state.on(Event::SendFin);
                 }
@@ -436,13 +500,23 @@ impl Tcb {
         self.orphan = true;
         match self.state {
             State::SynSent => self.end(None, released),
-            _ if self.input.readable() > 0 => self.abort(released),
+            _ if self.input.readable() > 0 || self.cfg.linger == Some(Duration::ZERO) => self.abort(released),
             _ => {
                 self.shutdown_send();
                 if self.state == State::FinWait2 {
-                    self.timers.set(Timer::Linger, now + self.cfg.fin_timeout);
+                    self.abandon_fin_wait_2(now, released);
                 }
             }
+        }
+    }
+
+    /// The program is gone and the peer has not closed: it gets some time to.
+    pub(crate) fn abandon_fin_wait_2(&mut self, now: Instant, released: &mut Released) {
+        if self.cfg.fin_timeout == Duration::ZERO {
+            self.abort(released);
+            self.error = None;
+        } else {
+            self.timers.set(Timer::Linger, now + self.cfg.fin_timeout);
         }
     }
 
@@ -458,6 +532,7 @@ impl Tcb {
             self.owed.reset = Some(seq);
         }
         self.input.clear();
+        self.urg = None;
     }
 
     /// `connect(AF_UNSPEC)`: as [`abort`](Self::abort), without leaving an error.
@@ -506,9 +581,9 @@ impl Tcb {
 
     /// The path carries segments of `payload` bytes, options included.
     pub fn set_path_mtu_payload(&mut self, payload: u16) {
-        if self.cfg.mss != payload {
-            let smaller = payload < self.cfg.mss;
-            self.cfg.mss = payload;
+        if self.path_mss != payload {
+            let smaller = payload < self.path_mss;
+            self.path_mss = payload;
             self.look_again();
             self.update_mss();
             if smaller && self.state.is_synchronized() {
@@ -521,22 +596,6 @@ impl Tcb {
     /// Whether `seq` is sent and not acknowledged: what an ICMP error must quote to be believed.
     pub fn in_flight(&self, seq: SeqNum) -> bool {
         seq.within(self.snd.una, self.snd.nxt)
-    }
-
-    /// The parameters.
-    pub fn config(&self) -> &Config {
-        &self.cfg
-    }
-
-    /// Changes parameters of a running connection. Those of the handshake have no effect any more.
-    pub fn configure(&mut self, now: Instant, change: impl Fn(&mut Config)) {
-        let keepalive = self.cfg.keepalive;
-        change(&mut self.cfg);
-        self.look_again();
-        if self.cfg.keepalive != keepalive {
-            self.keepalive_probes = 0;
-            self.arm_keepalive(now);
-        }
     }
 
     /// Measurements.
@@ -580,7 +639,7 @@ impl Tcb {
 
     /// Tells the peer of a window that has opened by enough to matter (silly-window avoidance, RFC 9293,
     /// 3.8.6.2.2).
-    fn update_window(&mut self) {
+    pub(crate) fn update_window(&mut self) {
         if !self.state.can_receive() {
             return;
         }
@@ -593,8 +652,9 @@ impl Tcb {
 
     /// Where the window would end if it were advertised now.
     pub(crate) fn wanted_edge(&self) -> SeqNum {
-        let free = self.rcvbuf.saturating_sub(self.input.held());
-        self.rcv.nxt + (free as u32).min(0xffff << self.rcv.shift)
+        let free = self.rcvbuf.saturating_sub(self.input.held()) as u32;
+        let clamp = if self.cfg.window_clamp == 0 { u32::MAX } else { self.cfg.window_clamp };
+        self.rcv.nxt + free.min(clamp).min(0xffff << self.rcv.shift)
     }
 
     pub(crate) fn fin_seq(&self) -> SeqNum {

@@ -7,6 +7,8 @@ use wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::*;
 
+mod options;
+
 struct Random(u64);
 
 impl Random {
@@ -424,10 +426,11 @@ fn nagle_holds_back_a_second_small_segment_and_cork_the_first() {
     write(&mut w.ends[0], 10);
     assert!(w.ends[0].next_segment(w.now).is_none(), "the first is not acknowledged");
     let mut w = World::connected();
-    w.ends[0].set_more(true);
+    let now = w.now;
+    w.ends[0].configure(now, |c| c.cork = true);
     write(&mut w.ends[0], 10);
     assert!(w.ends[0].next_segment(w.now).is_none());
-    w.ends[0].set_more(false);
+    w.ends[0].configure(now, |c| c.cork = false);
     assert!(w.ends[0].next_segment(w.now).is_some());
 }
 
@@ -501,8 +504,9 @@ fn a_silent_peer_is_given_up_and_its_data_released() {
 #[test]
 fn keepalive_finds_a_dead_peer_and_spares_a_living_one() {
     let mut w = World::connected();
-    let k = Keepalive { idle: Duration::from_secs(10), interval: Duration::from_secs(1), probes: 3 };
-    w.ends[0].configure(w.now, |c| c.keepalive = Some(k));
+    let k =
+        Keepalive { on: true, idle: Duration::from_secs(10), interval: Duration::from_secs(1), probes: 3 };
+    w.ends[0].configure(w.now, |c| c.keepalive = k);
     w.run_for(Duration::from_secs(100));
     assert_eq!(w.states(), [State::Established; 2]);
     w.faults.0 = 100;

@@ -16,6 +16,7 @@ impl Tcb {
     /// Runs the timers that are due.
     pub fn on_timeout(&mut self, now: Instant, released: &mut Released) -> Outcome {
         self.look_again();
+        self.more = false;
         let mut outcome = Outcome::empty();
         while let Some(timer) = self.timers.take_due(now) {
             outcome |= match timer {
@@ -38,10 +39,16 @@ impl Tcb {
     fn retransmit_timeout(&mut self, now: Instant, released: &mut Released) -> Outcome {
         self.rto.back_off();
         if let Some(h) = &mut self.handshake {
-            h.send = true;
-            self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
-            if self.recovery.timeouts > self.cfg.syn_retries {
+            let timeouts = self.recovery.timeouts.saturating_add(1);
+            self.recovery.timeouts = timeouts;
+            let waits_for_data = h.acked && timeouts < self.cfg.defer_accept;
+            h.send = !waits_for_data;
+            let retries = if h.passive { self.cfg.synack_retries } else { self.cfg.syn_retries };
+            if timeouts > retries && !waits_for_data {
                 return self.give_up(released);
+            }
+            if waits_for_data {
+                self.arm_retransmit(now);
             }
             return Outcome::empty();
         }
@@ -86,7 +93,7 @@ impl Tcb {
     }
 
     fn keepalive_timeout(&mut self, now: Instant, released: &mut Released) -> Outcome {
-        let Some(k) = self.cfg.keepalive else { return Outcome::empty() };
+        let k = self.cfg.keepalive;
         let due = self.last_heard + k.idle;
         // Data in flight has its own timer.
         if self.keepalive_probes == 0 && (due > now || !self.rtx.is_empty()) {

@@ -299,12 +299,14 @@ impl TcpStream {
 
     /// Sends probes on an idle connection (`SO_KEEPALIVE`): the first after `idle`.
     pub fn set_keepalive(&self, keepalive: Option<stack::tcp::Keepalive>) {
-        self.socket.0.configure(|c| c.keepalive = keepalive);
+        self.socket.0.configure(|c| {
+            c.keepalive = keepalive.unwrap_or(stack::tcp::Keepalive { on: false, ..c.keepalive });
+        });
     }
 
     /// Holds back a last small segment until switched off (`TCP_CORK`).
     pub fn set_cork(&self, on: bool) {
-        self.socket.0.set_more(on);
+        self.socket.0.set_cork(on);
     }
 
     /// Starts the numbers of lending calls at `id`, to test a program against the wrap at 2^32.

@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stack::skb::{Completion, Reason};
-use stack::{MSG_MORE, MSG_ZEROCOPY, Readiness, Ready, Reuse, Shutdown};
+use stack::{MSG_EOR, MSG_MORE, MSG_OOB, MSG_ZEROCOPY, Readiness, Ready, Reuse, Shutdown};
 
 use super::{CHUNK, Level, Line, Message, News, Outcome, Reply, Request, rendezvous, send, seqpacket};
-use crate::endpoint::{Endpoint, RecvHow};
+use crate::endpoint::{Counts, Endpoint, RecvHow};
 use crate::errno::{Errno, Result};
 use crate::sys;
 use crate::user::{RecvBuf, SendBuf};
@@ -220,10 +221,11 @@ impl Endpoint for Remote {
     fn send(&self, buf: &mut SendBuf) -> Result<usize> {
         let chunk = buf.copy_next(CHUNK);
         let last = buf.sent() + chunk.len() == buf.len();
-        let more = buf.flags() & MSG_MORE != 0 || !last;
+        // What ends a call belongs to its last part.
+        let flags = if last { buf.flags() } else { buf.flags() & !(MSG_EOR | MSG_OOB) | MSG_MORE } as i32;
         let begins = buf.flags() & MSG_ZEROCOPY != 0 && buf.sent() == 0;
         let lend = begins.then(|| buf.len() as u64);
-        match self.call_with(Request::Send { id: self.id, more, lend }, &chunk)?.0 {
+        match self.call_with(Request::Send { id: self.id, flags, lend }, &chunk)?.0 {
             Outcome::Count(n) => {
                 buf.advance(n);
                 Ok(n)
@@ -291,15 +293,26 @@ impl Endpoint for Remote {
         }
     }
 
-    fn queued(&self) -> (usize, usize) {
-        match self.call(Request::Queued { id: self.id }) {
-            Ok(Outcome::Queued(readable, unacked)) => (readable, unacked),
-            _ => (0, 0),
+    fn counts(&self) -> Result<Counts> {
+        match self.call(Request::Counts { id: self.id })? {
+            Outcome::Counts(counts) => Ok(counts),
+            _ => Err(Errno::PROTO),
         }
     }
 
-    fn reset_on_close(&self, on: bool) {
-        let _ = self.call(Request::ResetOnClose { id: self.id, on });
+    fn recv_urgent(&self, peek: bool) -> Result<Option<u8>> {
+        match self.call(Request::Urgent { id: self.id, peek })? {
+            Outcome::Urgent(byte) => Ok(byte),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    fn set_linger(&self, linger: Option<Duration>) {
+        let _ = self.call(Request::Linger { id: self.id, linger });
+    }
+
+    fn is_drained(&self) -> bool {
+        !matches!(self.call(Request::IsDrained { id: self.id }), Ok(Outcome::Count(0)))
     }
 
     fn number(&self) -> Option<u64> {

@@ -232,7 +232,7 @@ impl Guest {
                 self.socket(id)?.disconnect()?;
                 Outcome::Done
             }
-            Request::Send { id, more, lend } => {
+            Request::Send { id, flags, lend } => {
                 let endpoint = self.socket(id)?;
                 // The number a call took whose first attempt found no room is the next attempt's.
                 let call = match (lend, reserved.take()) {
@@ -243,7 +243,7 @@ impl Guest {
                         None
                     }
                 };
-                match endpoint.send(&mut SendBuf::of(bytes, more)) {
+                match endpoint.send(&mut SendBuf::of(bytes, flags)) {
                     // Its bytes are copied: the call is complete.
                     Ok(n) => {
                         drop(call);
@@ -287,14 +287,13 @@ impl Guest {
                 Outcome::Done
             }
             Request::Option { id, level, name } => Outcome::Bytes(self.socket(id)?.option(level, name)?),
-            Request::Queued { id } => {
-                let (readable, unacked) = self.socket(id)?.queued();
-                Outcome::Queued(readable, unacked)
-            }
-            Request::ResetOnClose { id, on } => {
-                self.socket(id)?.reset_on_close(on);
+            Request::Counts { id } => Outcome::Counts(self.socket(id)?.counts()?),
+            Request::Urgent { id, peek } => Outcome::Urgent(self.socket(id)?.recv_urgent(peek)?),
+            Request::Linger { id, linger } => {
+                self.socket(id)?.set_linger(linger);
                 Outcome::Done
             }
+            Request::IsDrained { id } => Outcome::Count(self.socket(id)?.is_drained().into()),
             Request::Watch { id } => {
                 let endpoint = self.socket(id)?;
                 self.watch(id, &*endpoint);
@@ -326,8 +325,10 @@ fn named(request: &Request) -> Option<u64> {
         | Request::Names { id }
         | Request::SetOption { id, .. }
         | Request::Option { id, .. }
-        | Request::Queued { id }
-        | Request::ResetOnClose { id, .. }
+        | Request::Counts { id }
+        | Request::Urgent { id, .. }
+        | Request::Linger { id, .. }
+        | Request::IsDrained { id }
         | Request::Watch { id } => Some(*id),
     }
 }

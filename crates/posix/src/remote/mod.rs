@@ -11,6 +11,7 @@ pub(crate) mod host;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -18,6 +19,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::endpoint::Counts;
 use crate::errno::{Errno, Result};
 
 /// Bytes of a stream that one message carries.
@@ -56,7 +58,7 @@ pub(crate) enum Request {
     /// The bytes follow. `lend`: they begin a lending call of so many bytes in all.
     Send {
         id: u64,
-        more: bool,
+        flags: i32,
         lend: Option<u64>,
     },
     Recv {
@@ -86,12 +88,19 @@ pub(crate) enum Request {
         level: i32,
         name: i32,
     },
-    Queued {
+    Counts {
         id: u64,
     },
-    ResetOnClose {
+    Urgent {
         id: u64,
-        on: bool,
+        peek: bool,
+    },
+    Linger {
+        id: u64,
+        linger: Option<Duration>,
+    },
+    IsDrained {
+        id: u64,
     },
     /// From now on, news of it.
     Watch {
@@ -110,7 +119,8 @@ pub(crate) enum Outcome {
     Count(usize),
     Socket(u64),
     Names(Option<SocketAddr>, Option<SocketAddr>),
-    Queued(usize, usize),
+    Counts(Counts),
+    Urgent(Option<u8>),
     Bytes(Vec<u8>),
     Completion { first: u32, last: u32, reason: u8 },
 }

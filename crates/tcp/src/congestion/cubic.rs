@@ -101,6 +101,10 @@ impl CongestionControl for Cubic {
         self.cwnd = self.cwnd.min(initial);
         self.epoch = None;
     }
+
+    fn restore(&mut self, cwnd: u32, ssthresh: u32) {
+        (self.cwnd, self.ssthresh) = (cwnd, ssthresh);
+    }
 }
 
 #[cfg(test)]

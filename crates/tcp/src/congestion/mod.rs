@@ -18,6 +18,24 @@ pub enum CongestionKind {
     NewReno,
 }
 
+impl CongestionKind {
+    /// All algorithms.
+    pub const ALL: [CongestionKind; 2] = [CongestionKind::Cubic, CongestionKind::NewReno];
+
+    /// Linux's name (`TCP_CONGESTION`).
+    pub fn name(self) -> &'static str {
+        match self {
+            CongestionKind::Cubic => "cubic",
+            CongestionKind::NewReno => "reno",
+        }
+    }
+
+    /// By Linux's name.
+    pub fn from_name(name: &str) -> Option<CongestionKind> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
+    }
+}
+
 /// What an acknowledgment of new data tells.
 #[derive(Clone, Copy, Debug)]
 pub struct AckEvent {
@@ -45,6 +63,8 @@ pub trait CongestionControl: Send + core::fmt::Debug {
     fn on_timeout(&mut self, in_flight: u32, mss: u32);
     /// The connection was idle for longer than a retransmission timeout (RFC 5681, 4.1).
     fn on_idle(&mut self, initial: u32);
+    /// Goes on with these: after a change of algorithm, and when a loss turned out to be none.
+    fn restore(&mut self, cwnd: u32, ssthresh: u32);
 }
 
 pub(crate) fn new(kind: CongestionKind, initial: u32) -> Box<dyn CongestionControl> {

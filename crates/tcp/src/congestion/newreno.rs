@@ -54,6 +54,10 @@ impl CongestionControl for NewReno {
     fn on_idle(&mut self, initial: u32) {
         self.cwnd = self.cwnd.min(initial);
     }
+
+    fn restore(&mut self, cwnd: u32, ssthresh: u32) {
+        (self.cwnd, self.ssthresh) = (cwnd, ssthresh);
+    }
 }
 
 #[cfg(test)]
