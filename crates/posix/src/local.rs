@@ -57,7 +57,8 @@ impl Endpoint for Local {
     }
 
     fn send(&self, buf: &mut SendBuf) -> Result<usize> {
-        buf.attempt(&self.socket)
+        // As Linux: a stream that was never connected is a broken pipe to its writer.
+        buf.attempt(&self.socket).map_err(|e| if e == Errno::NOTCONN { Errno::PIPE } else { e })
     }
 
     fn recv(&self, buf: &mut RecvBuf, how: RecvHow) -> Result<usize> {

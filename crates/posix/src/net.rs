@@ -146,8 +146,8 @@ fn host(config: &Config, device: TapDevice) -> std::result::Result<Net, String> 
     Ok(Net::Host { stack, host })
 }
 
-/// How long the last process waits for what it has sent to be acknowledged.
-const FAREWELL: Duration = Duration::from_secs(60);
+/// How long a process that ends waits for peers that acknowledge nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The process is about to end. Sockets that are still open are closed; what they have sent goes out first,
 /// and processes that use this one's stack are waited for.
@@ -159,10 +159,7 @@ pub fn farewell() {
         drop(file);
     }
     host.wait_for_guests();
-    let deadline = Instant::now() + FAREWELL;
-    while stack.undelivered() > 0 && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    deliver(stack);
     if let Some(path) = CONFIG.read().as_ref().and_then(|c| c.stats.clone()) {
         let line = format!("{}\n", summary(&stack.stats()));
         let written = std::fs::OpenOptions::new()
@@ -172,6 +169,22 @@ pub fn farewell() {
             .and_then(|mut f| std::io::Write::write_all(&mut f, line.as_bytes()));
         if let Err(e) = written {
             say(&format!("cannot write the statistics to {}: {e}", path.display()));
+        }
+    }
+}
+
+/// Waits until peers have what was sent to them, as long as they take any.
+fn deliver(stack: &Stack) {
+    let (mut left, mut since) = (stack.undelivered(), Instant::now());
+    while left.0 > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+        let now = stack.undelivered();
+        if now != left {
+            (left, since) = (now, Instant::now());
+        } else if since.elapsed() > PATIENCE {
+            let (connections, bytes) = left;
+            say(&format!("{connections} connections given up: their peers have not acknowledged {bytes} bytes"));
+            return;
         }
     }
 }

@@ -261,13 +261,13 @@ impl Socket {
                     if got >= wanted || !blocking {
                         return Ok(got);
                     }
-                    let missing = if how == RecvHow::Peek { wanted } else { wanted - got };
-                    let readable = || endpoint.counts().map_or(0, |c| c.readable);
-                    let enough = || readable() >= missing || at_end(&*endpoint);
-                    if how == RecvHow::Peek && enough() {
+                    // What was taken is gone from the queue; what was peeked at is still there.
+                    let known = if how == RecvHow::Peek { n } else { 0 };
+                    let more = || endpoint.counts().is_ok_and(|c| c.readable > known);
+                    if how == RecvHow::Peek && at_end(&*endpoint) && !more() {
                         return Ok(got);
                     }
-                    wait_until(&*endpoint, RECEIVABLE, deadline, enough).err()
+                    wait_until(&*endpoint, RECEIVABLE, deadline, || more() || at_end(&*endpoint)).err()
                 }
                 Err(Errno::AGAIN) if blocking => wait(&*endpoint, RECEIVABLE, deadline).err(),
                 Err(e) => Some(e),

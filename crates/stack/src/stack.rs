@@ -302,8 +302,8 @@ impl Stack {
     }
 
     /// Connections whose program is gone and that have something left that the peer has not acknowledged,
-    /// its end included.
-    pub fn undelivered(&self) -> usize {
+    /// its end included; and how many bytes that is.
+    pub fn undelivered(&self) -> (usize, usize) {
         use tcp::State;
         let waits = |state| {
             matches!(
@@ -311,7 +311,9 @@ impl Stack {
                 State::SynReceived | State::FinWait1 | State::Closing | State::LastAck | State::CloseWait
             )
         };
-        self.handle.shared.demux.sockets().iter().filter(|s| s.is_orphan() && waits(s.state())).count()
+        let sockets = self.handle.shared.demux.sockets();
+        let left = sockets.iter().filter(|s| s.is_orphan() && waits(s.state())).map(|s| s.queued().1);
+        left.fold((0, 0), |(connections, bytes), more| (connections + 1, bytes + more))
     }
 
     /// The interfaces, in the order their devices were given.
