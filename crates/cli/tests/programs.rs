@@ -212,19 +212,12 @@ fn memory_taken_away_while_lent_is_sent_as_it_was() {
         for how in ["munmap", "mremap", "dontneed", "remap", "free", "realloc"] {
             let mut receiver = kernel(program, &["recv", "9000"]);
             let receiver = Running::start(receiver.stdout(Stdio::piped()));
-            let end = Instant::now() + PATIENCE;
-            let sent = loop {
-                let out = finish(&mut ours(program, &["send", KERNEL, "9000", how]));
-                let says = String::from_utf8_lossy(&out.stderr).into_owned();
-                if out.status.success() {
-                    assert!(!says.contains("unmapped 0 of"), "{how}: nothing was taken away in time");
-                    break out.stdout;
-                }
-                assert!(says.contains("refused") && Instant::now() < end, "{how}: {says}");
-            };
+            let sent = until_success(|| finish(&mut ours(program, &["send", KERNEL, "9000", how])));
+            let says = String::from_utf8_lossy(&sent.stderr).into_owned();
+            assert!(!says.contains("unmapped 0 of"), "{how}: nothing was taken away in time");
             assert_eq!(
                 String::from_utf8(receiver.output()).unwrap(),
-                String::from_utf8(sent).unwrap(),
+                String::from_utf8(sent.stdout).unwrap(),
                 "{how}"
             );
         }
@@ -250,19 +243,34 @@ fn curl_and_wget_fetch_a_file() {
 #[test]
 fn iperf3_measures_both_ways() {
     in_private_net(&["iperf3"], || {
-        let server = Running::start(kernel("iperf3", &["-s"]).stdout(Stdio::null()));
-        await_server(KERNEL, 5201);
-        for extra in
-            [&["-c", KERNEL][..], &["-c", KERNEL, "-R"], &["-c", KERNEL, "-P", "8"], &["-6", "-c", "fd77::1"]]
+        let kernel_to: fn(&[&str]) -> Command = |a| kernel("iperf3", a);
+        let ours_to: fn(&[&str]) -> Command = |a| ours("iperf3", a);
+        for (server, client, host, six) in
+            [(kernel_to, ours_to, KERNEL, "fd77::1"), (ours_to, kernel_to, OURS, "fd77::2")]
         {
-            succeed(ours("iperf3", extra).args(["-t", "1"]));
+            let _server = Running::start(server(&["-s"]).stdout(Stdio::null()));
+            for extra in
+                [&["-c", host][..], &["-c", host, "-R"], &["-c", host, "-P", "8"], &["-6", "-c", six]]
+            {
+                // A connection to see whether it listens would count as a client.
+                until_success(|| finish(client(extra).args(["-t", "1"])));
+            }
         }
-        drop(server);
-        let _server = Running::start(ours("iperf3", &["-s"]).stdout(Stdio::null()));
-        await_server(OURS, 5201);
-        succeed(&mut kernel("iperf3", &["-c", OURS, "-t", "1"]));
-        succeed(&mut kernel("iperf3", &["-c", OURS, "-t", "1", "-R", "-P", "8"]));
     });
+}
+
+/// Tries again while the other side is not ready yet.
+fn until_success(attempt: impl Fn() -> Output) -> Output {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let out = attempt();
+        if out.status.success() {
+            return out;
+        }
+        let says = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(Instant::now() < end, "{}: {says}", out.status);
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]
@@ -426,17 +434,10 @@ fn linux_s_own_zerocopy_test_says_zc_y() {
                     let mut receiver = if we_send { kernel(&program, &rx) } else { ours(&program, &rx) };
                     let receiver = Running::start(receiver.stderr(Stdio::piped()).stdout(Stdio::null()));
                     let tx = [&[family, "-t", "1", "-S", our_addr, "-D", to], lend, &["tcp"]].concat();
-                    let end = Instant::now() + PATIENCE;
-                    let says = loop {
-                        let out =
-                            finish(&mut if we_send { ours(&program, &tx) } else { kernel(&program, &tx) });
-                        let says = String::from_utf8_lossy(&out.stderr).into_owned();
-                        if out.status.success() {
-                            break says;
-                        }
-                        assert!(says.contains("refused") && Instant::now() < end, "{tx:?}: {says}");
-                        std::thread::sleep(Duration::from_millis(50));
-                    };
+                    let out = until_success(|| {
+                        finish(&mut if we_send { ours(&program, &tx) } else { kernel(&program, &tx) })
+                    });
+                    let says = String::from_utf8_lossy(&out.stderr).into_owned();
                     if we_send {
                         let expected = if lend.is_empty() { "txc=0 zc=n" } else { "zc=y" };
                         assert!(says.contains(expected), "{tx:?}: {says}");

@@ -18,7 +18,8 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn new(socket: Arc<TcpSocket>) -> Arc<dyn Endpoint> {
+    /// A socket that is closed when the last one who has it lets go.
+    pub(crate) fn open(socket: Arc<TcpSocket>) -> Arc<dyn Endpoint> {
         Arc::new(Self { socket })
     }
 }
@@ -41,7 +42,7 @@ impl Endpoint for Local {
     }
 
     fn accept(&self) -> Result<Arc<dyn Endpoint>> {
-        self.socket.accept().map(Local::new).map_err(errno)
+        self.socket.accept().map(Local::open).map_err(errno)
     }
 
     fn connect(&self, remote: SocketAddr) -> Result<()> {

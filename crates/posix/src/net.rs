@@ -27,7 +27,7 @@ impl Net {
     /// A new socket.
     pub(crate) fn tcp_socket(&self) -> Result<Arc<dyn Endpoint>> {
         match self {
-            Net::Host { stack, .. } => Ok(Local::new(stack.tcp_socket())),
+            Net::Host { stack, .. } => Ok(Local::open(stack.tcp_socket())),
             Net::Client(client) => client.tcp_socket(),
         }
     }

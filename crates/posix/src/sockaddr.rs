@@ -92,7 +92,7 @@ pub(crate) fn any(domain: i32) -> SocketAddr {
 pub(crate) unsafe fn read(ptr: *const libc::sockaddr, len: libc::socklen_t) -> Result<Vec<u8>> {
     // As the kernel: no sockaddr is longer than a sockaddr_storage.
     let len = usize::try_from(len).ok().filter(|n| *n <= size_of::<libc::sockaddr_storage>());
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     unsafe { user::read_bytes(ptr.cast(), len.ok_or(Errno::INVAL)?) }
 }
 
@@ -105,7 +105,7 @@ pub(crate) unsafe fn write(ptr: *mut libc::sockaddr, len: *mut libc::socklen_t, 
     if ptr.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     unsafe {
         let room = user::read(len)?;
         let room = usize::try_from(room as i32).map_err(|_| Errno::INVAL)?;

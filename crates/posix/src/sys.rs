@@ -19,25 +19,31 @@ fn result(n: libc::c_long) -> Result<libc::c_long> {
 /// Closes a descriptor.
 pub(crate) fn close(fd: RawFd) {
     // SAFETY: no memory is involved; the number is one that the caller was given to close.
-    // Test: posix/tests/calls.rs.
+    // Test: test_names and others of sockets.py.
     let _ = unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// `close_range`.
+pub(crate) fn close_range(first: u32, last: u32, flags: i32) -> Result<()> {
+    // SAFETY: no memory is involved. Test: test_closing_ranges of sockets.py.
+    result(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
 }
 
 /// `fcntl` with a number as argument.
 pub(crate) fn fcntl(fd: RawFd, command: i32, argument: usize) -> Result<i32> {
-    // SAFETY: the argument is passed on as it came from the program. Test: posix/tests/calls.rs.
+    // SAFETY: the argument is passed on as it came from the program. Test: test_names and others of sockets.py.
     result(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) }).map(|n| n as i32)
 }
 
 /// `dup3`, or `dup2` if the numbers are equal.
 pub(crate) fn dup3(old: RawFd, new: RawFd, flags: i32) -> Result<RawFd> {
-    // SAFETY: no memory is involved. Test: posix/tests/calls.rs.
+    // SAFETY: no memory is involved. Test: test_names and others of sockets.py.
     result(unsafe { libc::syscall(libc::SYS_dup3, old, new, flags) }).map(|n| n as RawFd)
 }
 
 /// `setsockopt` of the kernel.
 pub(crate) fn setsockopt(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
-    // SAFETY: pointer and length are of one slice. Test: posix/tests/options.rs.
+    // SAFETY: pointer and length are of one slice. Test: test_options of sockets.py.
     result(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
         .map(drop)
 }
@@ -73,7 +79,7 @@ pub(crate) fn ppoll(
     let mut timeout = timeout;
     let ts = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     // SAFETY: array and length are of one slice, the time-out is ours, the mask is valid for the call by
-    // SigMask's contract. Test: posix/tests/poll.rs.
+    // SigMask's contract. Test: test_poll_mixes_descriptors of sockets.py.
     result(unsafe {
         libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), ts, mask.mask, KERNEL_SIGSET)
     })
@@ -84,7 +90,7 @@ pub(crate) fn ppoll(
 pub(crate) fn epoll_ctl(ep: RawFd, op: i32, fd: RawFd, event: Option<libc::epoll_event>) -> Result<()> {
     let mut event = event;
     let ptr = event.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
-    // SAFETY: the event is ours, or null as the program gave it. Test: posix/tests/epoll.rs.
+    // SAFETY: the event is ours, or null as the program gave it. Test: test_epoll_level_and_edge of sockets.py.
     result(unsafe { libc::syscall(libc::SYS_epoll_ctl, ep, op, fd, ptr) }).map(drop)
 }
 
@@ -101,7 +107,7 @@ pub(crate) fn epoll_wait(
     let old = out.len();
     out.resize(old + max, libc::epoll_event { events: 0, u64: 0 });
     // SAFETY: `max` entries behind `old` were just made; time-out and mask as in ppoll.
-    // Test: posix/tests/epoll.rs.
+    // Test: test_epoll_level_and_edge of sockets.py.
     let n = result(unsafe {
         let at = out.as_mut_ptr().add(old);
         libc::syscall(libc::SYS_epoll_pwait2, ep, at, max, ts, mask.mask, KERNEL_SIGSET)
@@ -112,29 +118,32 @@ pub(crate) fn epoll_wait(
 
 /// `pread`, or `read` without an offset, by number.
 pub(crate) fn read(fd: RawFd, buf: &mut [u8], offset: Option<i64>) -> Result<usize> {
-    // SAFETY: pointer and length are of one exclusive slice. Test: posix/tests/calls.rs sendfile.
-    let n = match offset {
-        Some(at) => unsafe { libc::syscall(libc::SYS_pread64, fd, buf.as_mut_ptr(), buf.len(), at) },
-        None => unsafe { libc::syscall(libc::SYS_read, fd, buf.as_mut_ptr(), buf.len()) },
+    let (ptr, len) = (buf.as_mut_ptr(), buf.len());
+    // SAFETY: pointer and length are of one exclusive slice. Test: test_sendfile_and_splice of sockets.py.
+    let n = unsafe {
+        match offset {
+            Some(at) => libc::syscall(libc::SYS_pread64, fd, ptr, len, at),
+            None => libc::syscall(libc::SYS_read, fd, ptr, len),
+        }
     };
     result(n).map(|n| n as usize)
 }
 
 /// `write` by number.
 pub(crate) fn write(fd: RawFd, buf: &[u8]) -> Result<usize> {
-    // SAFETY: pointer and length are of one slice. Test: posix/tests/calls.rs splice.
+    // SAFETY: pointer and length are of one slice. Test: test_sendfile_and_splice of sockets.py.
     result(unsafe { libc::syscall(libc::SYS_write, fd, buf.as_ptr(), buf.len()) }).map(|n| n as usize)
 }
 
 /// `lseek`.
 pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> Result<i64> {
-    // SAFETY: no memory is involved. Test: posix/tests/calls.rs sendfile.
+    // SAFETY: no memory is involved. Test: test_sendfile_and_splice of sockets.py.
     result(unsafe { libc::syscall(libc::SYS_lseek, fd, offset, whence) })
 }
 
 /// Raises a signal in the calling thread.
 pub(crate) fn raise(signal: i32) {
-    // SAFETY: no memory is involved. Test: posix/tests/calls.rs.
+    // SAFETY: no memory is involved. Test: test_names and others of sockets.py.
     let _ = unsafe { libc::raise(signal) };
 }
 
@@ -143,7 +152,7 @@ pub(crate) fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset fills `all` before it is read; `old` is written by the call that succeeds.
-    // Test: posix/tests/calls.rs.
+    // Test: test_names and others of sockets.py.
     let changed = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) == 0

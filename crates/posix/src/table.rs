@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use crate::epoll::Epoll;
 use crate::socket::Socket;
@@ -37,7 +37,13 @@ impl File {
 pub(crate) const MAX_FD: usize = 1 << 20;
 const SHARDS: usize = 64;
 
-static OURS: [AtomicBool; MAX_FD] = [const { AtomicBool::new(false) }; MAX_FD];
+/// What each number is: [`KERNELS`], [`OURS`] or [`INTERNAL`].
+static KINDS: [AtomicU8; MAX_FD] = [const { AtomicU8::new(KERNELS) }; MAX_FD];
+const KERNELS: u8 = 0;
+const OURS: u8 = 1;
+/// A descriptor that this library itself lives on.
+const INTERNAL: u8 = 2;
+
 static FILES: [RwLock<Option<HashMap<RawFd, File>>>; SHARDS] = [const { RwLock::new(None) }; SHARDS];
 /// The process the table belongs to. A child of `vfork` runs in our memory and must leave it alone.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -45,7 +51,23 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 /// Whether `fd` is a descriptor of ours.
 #[inline]
 pub fn is_ours(fd: RawFd) -> bool {
-    usize::try_from(fd).ok().and_then(|n| OURS.get(n)).is_some_and(|ours| ours.load(Ordering::Acquire))
+    kind(fd) == OURS
+}
+
+/// Whether `fd` is neither ours nor one that this library lives on.
+#[inline]
+pub(crate) fn is_kernels(fd: RawFd) -> bool {
+    kind(fd) == KERNELS
+}
+
+#[inline]
+fn kind(fd: RawFd) -> u8 {
+    usize::try_from(fd).ok().and_then(|n| KINDS.get(n)).map_or(KERNELS, |k| k.load(Ordering::Acquire))
+}
+
+fn set_kind(fd: RawFd, kind: u8) -> bool {
+    let cell = usize::try_from(fd).ok().and_then(|n| KINDS.get(n));
+    cell.inspect(|k| k.store(kind, Ordering::Release)).is_some()
 }
 
 /// What `fd` stands for, if it is ours.
@@ -72,21 +94,26 @@ pub(crate) fn socket(fd: RawFd) -> Option<Arc<Socket>> {
 
 /// Makes `fd` ours; false if its number is too large for the table.
 pub(crate) fn insert(fd: RawFd, file: File) -> bool {
-    let Some(ours) = usize::try_from(fd).ok().and_then(|n| OURS.get(n)) else { return false };
+    if usize::try_from(fd).is_ok_and(|n| n >= MAX_FD) {
+        return false;
+    }
     if OWNER.load(Ordering::Relaxed) == 0 {
         OWNER.store(own_pid(), Ordering::Relaxed);
     }
-    shard(fd).write().get_or_insert_default().insert(fd, file);
-    ours.store(true, Ordering::Release);
-    true
+    let mut files = shard(fd).write();
+    files.get_or_insert_default().insert(fd, file);
+    set_kind(fd, OURS)
 }
 
-/// Makes `fd` the kernel's again.
+/// Makes `fd` the kernel's again, if it is ours.
 pub(crate) fn remove(fd: RawFd) -> Option<File> {
-    let ours = usize::try_from(fd).ok().and_then(|n| OURS.get(n))?;
+    if !is_ours(fd) {
+        return None;
+    }
     let mut files = shard(fd).write();
-    ours.store(false, Ordering::Release);
-    files.as_mut()?.remove(&fd)
+    let file = files.as_mut()?.remove(&fd)?;
+    set_kind(fd, KERNELS);
+    Some(file)
 }
 
 /// Makes every descriptor of `file` the kernel's again.
@@ -122,32 +149,31 @@ fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// Descriptors that this library itself lives on.
-static INTERNAL: RwLock<Vec<RawFd>> = RwLock::new(Vec::new());
-
-/// Whether `fd` is one of them.
-pub(crate) fn is_internal(fd: RawFd) -> bool {
-    INTERNAL.read().contains(&fd)
-}
-
-/// All of them, sorted.
+/// All descriptors that this library itself lives on, sorted.
 pub(crate) fn internal() -> Vec<RawFd> {
-    INTERNAL.read().clone()
+    INTERNALS.lock().clone()
 }
+
+static INTERNALS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 /// Runs `open` and notes which descriptors it leaves open: TAPs, eventfds and sockets.
 pub(crate) fn noting_internal<R>(open: impl FnOnce() -> R) -> R {
     let before = open_numbers();
     let r = open();
-    let mut internal = INTERNAL.write();
-    internal.extend(open_numbers().into_iter().filter(|fd| !before.contains(fd) && is_machinery(*fd)));
-    internal.sort_unstable();
+    let mut internals = INTERNALS.lock();
+    for fd in open_numbers().into_iter().filter(|fd| !before.contains(fd) && is_machinery(*fd)) {
+        set_kind(fd, INTERNAL);
+        internals.push(fd);
+    }
+    internals.sort_unstable();
     r
 }
 
-/// Other processes' stack, other descriptors.
+/// Another process's stack lives on other descriptors.
 pub(crate) fn forget_internal() {
-    INTERNAL.write().clear();
+    for fd in INTERNALS.lock().drain(..) {
+        set_kind(fd, KERNELS);
+    }
 }
 
 fn open_numbers() -> Vec<RawFd> {

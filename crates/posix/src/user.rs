@@ -35,7 +35,7 @@ pub(crate) unsafe fn pieces(iov: *const libc::iovec, count: usize) -> Result<Vec
     let mut left = MAX_RW_COUNT;
     let mut out = Vec::with_capacity(count);
     for n in 0..count {
-        // SAFETY: the caller vouches for `count` entries. Test: posix/tests/calls.rs, through every call.
+        // SAFETY: the caller vouches for `count` entries. Test: test_vectors of sockets.py.
         let v = unsafe { iov.add(n).read_unaligned() };
         if isize::try_from(v.iov_len).is_err() {
             return Err(Errno::INVAL);
@@ -85,7 +85,7 @@ impl SendBuf {
     /// Bytes of the slice, copied from; a call on memory of ours.
     pub(crate) fn of(bytes: &[u8], flags: i32) -> Self {
         let pieces = vec![(bytes.as_ptr().cast_mut(), bytes.len())];
-        // SAFETY: the slice is borrowed for the call, and not lent. Test: posix/tests/calls.rs sendfile.
+        // SAFETY: the slice is borrowed for the call, and not lent. Test: test_sendfile_and_splice of sockets.py.
         unsafe { Self::new(pieces, flags & !(MSG_ZEROCOPY as i32)) }
     }
 
@@ -116,7 +116,7 @@ impl SendBuf {
             Some(call) => call,
             none => {
                 let pieces: Vec<_> = self.pieces.iter().map(|(p, n)| (p.cast_const(), *n)).collect();
-                // SAFETY: the promise made to `new`. Test: posix/tests/zerocopy.rs.
+                // SAFETY: the promise made to `new`. Test: test_zerocopy of sockets.py.
                 let io = unsafe { BorrowedIo::new(&pieces) }.map_err(errno)?;
                 none.insert(SendCall::new(io, self.flags))
             }
@@ -134,7 +134,7 @@ impl SendBuf {
             let from = skip.min(*len);
             skip -= from;
             let n = (len - from).min(max - out.len());
-            // SAFETY: within the piece, which `new` was promised to be readable. Test: posix/tests/fork.rs.
+            // SAFETY: within the piece, which `new` was promised to be readable. Test: test_fork of sockets.py.
             let part = unsafe { std::slice::from_raw_parts(ptr.add(from), n) };
             out.extend_from_slice(part);
         }
@@ -159,7 +159,7 @@ impl RecvBuf {
 
     /// Memory of ours.
     pub(crate) fn of(bytes: &mut [u8]) -> Self {
-        // SAFETY: exclusive and writable for the call; callers keep it so. Test: posix/tests/fork.rs.
+        // SAFETY: exclusive and writable for the call; callers keep it so. Test: test_fork of sockets.py.
         unsafe { Self::new(vec![(bytes.as_mut_ptr(), bytes.len())]) }
     }
 
@@ -214,7 +214,7 @@ impl RecvBuf {
             if skip < *len {
                 let n = (len - skip).min(max);
                 // SAFETY: within the piece, which `new` was promised to be writable, and which nobody else
-                // refers to while `self` is borrowed. Test: posix/tests/calls.rs.
+                // refers to while `self` is borrowed. Test: test_names and others of sockets.py.
                 return Some(unsafe { std::slice::from_raw_parts_mut(ptr.add(skip), n) });
             }
             skip -= len;
@@ -234,7 +234,7 @@ pub(crate) unsafe fn read_bytes(ptr: *const u8, len: usize) -> Result<Vec<u8>> {
     if ptr.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     Ok(unsafe { std::slice::from_raw_parts(ptr, len) }.to_vec())
 }
 
@@ -246,7 +246,7 @@ pub(crate) unsafe fn read<T: Copy>(ptr: *const T) -> Result<T> {
     if ptr.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     Ok(unsafe { ptr.read_unaligned() })
 }
 
@@ -258,7 +258,7 @@ pub(crate) unsafe fn write<T>(ptr: *mut T, value: T) -> Result<()> {
     if ptr.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     unsafe { ptr.write_unaligned(value) };
     Ok(())
 }
@@ -275,7 +275,7 @@ pub(crate) unsafe fn write_bytes(ptr: *mut u8, room: usize, bytes: &[u8]) -> Res
     if ptr.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: n <= room, for which the caller vouches; `bytes` is memory of ours. Test: posix/tests/calls.rs.
+    // SAFETY: n <= room, for which the caller vouches; `bytes` is memory of ours. Test: test_names and others of sockets.py.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), ptr, n) };
     Ok(n)
 }
@@ -283,6 +283,6 @@ pub(crate) unsafe fn write_bytes(ptr: *mut u8, room: usize, bytes: &[u8]) -> Res
 /// The bytes of a plain C value.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     // SAFETY: used for C structs without padding that matters: they were zeroed before being filled.
-    // Test: posix/tests/options.rs.
+    // Test: test_options of sockets.py.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }

@@ -3,6 +3,7 @@
 use posix::config::Config;
 
 /// Called by the loader, before the program's own constructors.
+// SAFETY: that section holds pointers to functions of this type.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = init;
@@ -17,12 +18,12 @@ extern "C" fn init() {
         Err(e) => {
             posix::net::say(&format!("{e}"));
             // SAFETY: a program that runs on another network than it was told to would be worse.
-            // Test: crates/preload/tests/programs.rs.
+            // Test: crates/cli/tests/programs.rs.
             unsafe { libc::_exit(127) };
         }
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
-    // Test: crates/preload/tests/programs.rs.
+    // Test: crates/cli/tests/programs.rs.
     unsafe {
         libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
         libc::atexit(at_exit);

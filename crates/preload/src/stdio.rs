@@ -2,12 +2,14 @@
 //! of ours is one with functions of ours (`fopencookie`).
 
 use std::collections::HashMap;
+use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
+use posix::calls;
 
-use crate::{files, real, streams};
+use crate::{int, size};
 
 #[repr(C)]
 struct CookieFunctions {
@@ -17,6 +19,7 @@ struct CookieFunctions {
     close: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
+// SAFETY: glibc's own declaration. Test: test_stdio of sockets.py.
 unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
 }
@@ -25,8 +28,12 @@ unsafe extern "C" {
 static STREAMS: Mutex<Option<HashMap<usize, c_int>>> = Mutex::new(None);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn streams_of_ours() -> std::sync::MutexGuard<'static, Option<HashMap<usize, c_int>>> {
-    STREAMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// Looks at our streams, if there are any.
+fn with_streams<R>(look: impl FnOnce(&mut HashMap<usize, c_int>) -> Option<R>) -> Option<R> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    look(STREAMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).as_mut()?)
 }
 
 /// A cookie is the descriptor's number.
@@ -34,23 +41,27 @@ fn number(cookie: *mut c_void) -> c_int {
     cookie as usize as c_int
 }
 
+// SAFETY: libc calls it with a buffer of that length. Test: test_stdio of sockets.py, here and below.
 unsafe extern "C" fn read_cookie(cookie: *mut c_void, buf: *mut c_char, len: size_t) -> ssize_t {
-    unsafe { streams::read(number(cookie), buf.cast(), len) }
+    // SAFETY: as said.
+    size(unsafe { calls::recvfrom(number(cookie), buf.cast(), len, 0, null_mut()) }).unwrap_or(-1)
 }
 
+// SAFETY: as above.
 unsafe extern "C" fn write_cookie(cookie: *mut c_void, buf: *const c_char, len: size_t) -> ssize_t {
     // A cookie says 0 for an error.
-    unsafe { streams::write(number(cookie), buf.cast(), len) }.max(0)
+    // SAFETY: as said.
+    size(unsafe { calls::sendto(number(cookie), buf.cast(), len, 0) }).unwrap_or(0).max(0)
 }
 
+// SAFETY: no memory is involved.
 unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
-    unsafe { files::close(number(cookie)) }
+    int(calls::close(number(cookie))).unwrap_or(-1)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+unsafe fn open(fd: c_int, mode: *const c_char) -> Option<*mut FILE> {
     if !posix::is_ours(fd) {
-        return unsafe { real::fdopen(fd, mode) };
+        return None;
     }
     let functions = CookieFunctions {
         read: read_cookie,
@@ -58,32 +69,23 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         seek: std::ptr::null(),
         close: close_cookie,
     };
-    // SAFETY: mode is the program's string; the functions outlive the stream. Test:
-    // crates/preload/tests/programs.rs.
+    // SAFETY: mode is the program's string; the functions are never unloaded.
     let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
     if !stream.is_null() {
-        streams_of_ours().get_or_insert_default().insert(stream as usize, fd);
+        let mut streams = STREAMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        streams.get_or_insert_default().insert(stream as usize, fd);
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
-    stream
+    Some(stream)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fileno(stream: *mut FILE) -> c_int {
-    if COUNT.load(Ordering::Relaxed) > 0
-        && let Some(fd) = streams_of_ours().as_ref().and_then(|s| s.get(&(stream as usize)).copied())
-    {
-        return fd;
-    }
-    unsafe { real::fileno(stream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
-    if COUNT.load(Ordering::Relaxed) > 0
-        && streams_of_ours().as_mut().and_then(|s| s.remove(&(stream as usize))).is_some()
-    {
-        COUNT.fetch_sub(1, Ordering::Relaxed);
-    }
-    unsafe { real::fclose(stream) }
+interpose! {
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = open(fd, mode);
+    fn fileno(stream: *mut FILE) -> c_int = with_streams(|streams| streams.get(&(stream as usize)).copied());
+    fn fclose(stream: *mut FILE) -> c_int = {
+        if with_streams(|streams| streams.remove(&(stream as usize))).is_some() {
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+        }
+        None
+    };
 }

@@ -7,12 +7,11 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Line;
 use super::client::Client;
-use super::host::Host;
+use super::host::{Host, Sockets};
 use crate::endpoint::Endpoint;
 use crate::net::{self, Net};
 use crate::socket::Socket;
@@ -23,7 +22,7 @@ struct Ticket {
     /// The guest's side.
     line: Line,
     /// The host's side, and what it is to serve; a guest's child is served by the host already.
-    host: Option<(Arc<Host>, Line, HashMap<u64, Arc<dyn Endpoint>>)>,
+    host: Option<(Arc<Host>, Line, Sockets)>,
     /// Our sockets by the host's numbers.
     numbers: Vec<(Arc<Socket>, u64)>,
     net: Arc<Net>,

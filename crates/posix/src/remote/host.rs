@@ -25,7 +25,7 @@ pub(crate) struct Host {
 }
 
 /// Sockets of one guest by their numbers.
-type Sockets = HashMap<u64, Arc<dyn Endpoint>>;
+pub(crate) type Sockets = HashMap<u64, Arc<dyn Endpoint>>;
 
 /// One guest process, or one of its forebears' children.
 pub(crate) struct Guest {
@@ -205,107 +205,114 @@ impl Guest {
         reserved: &mut Option<(u64, UbufInfo)>,
     ) -> Result<(Outcome, Vec<u8>, Option<Line>)> {
         let outcome = match request {
-            Request::Socket => self.add(Local::new(self.host.stack.tcp_socket())),
+            Request::Send { id, flags, lend } => self.send(id, bytes, flags, lend, reserved)?,
+            Request::Recv { id, max, peek, discard } => {
+                let (n, bytes) = self.recv(id, max, peek, discard)?;
+                return Ok((Outcome::Count(n), bytes, None));
+            }
             Request::Fork => {
                 let (ours, theirs) = Line::pair()?;
                 let sockets = self.sockets.lock().clone();
                 self.host.serve(ours, sockets).map_err(|_| Errno::AGAIN)?;
                 return Ok((Outcome::Done, Vec::new(), Some(theirs)));
             }
-            Request::Bind { id, local, addr, port, v6only } => {
-                self.socket(id)?.bind(local, Reuse { addr, port, v6only })?;
-                Outcome::Done
-            }
-            Request::Listen { id, backlog } => {
-                self.socket(id)?.listen(backlog)?;
-                Outcome::Done
-            }
+            Request::Socket => self.add(Local::open(self.host.stack.tcp_socket())),
             Request::Accept { id } => {
                 let child = self.socket(id)?.accept()?;
                 self.add(child)
-            }
-            Request::Connect { id, remote } => {
-                self.socket(id)?.connect(remote)?;
-                Outcome::Done
-            }
-            Request::Disconnect { id } => {
-                self.socket(id)?.disconnect()?;
-                Outcome::Done
-            }
-            Request::Send { id, flags, lend } => {
-                let endpoint = self.socket(id)?;
-                // The number a call took whose first attempt found no room is the next attempt's.
-                let call = match (lend, reserved.take()) {
-                    (Some(_), Some((of, call))) if of == id => Some(call),
-                    (Some(total), _) => endpoint.lend_copied(total)?,
-                    (None, kept) => {
-                        *reserved = kept;
-                        None
-                    }
-                };
-                match endpoint.send(&mut SendBuf::of(bytes, flags)) {
-                    // Its bytes are copied: the call is complete.
-                    Ok(n) => {
-                        drop(call);
-                        Outcome::Count(n)
-                    }
-                    Err(e) => {
-                        *reserved = call.map(|call| (id, call)).or(reserved.take());
-                        return Err(e);
-                    }
-                }
-            }
-            Request::Recv { id, max, peek, discard } => {
-                let how = match (peek, discard) {
-                    (true, _) => RecvHow::Peek,
-                    (_, true) => RecvHow::Discard,
-                    _ => RecvHow::Take,
-                };
-                let endpoint = self.socket(id)?;
-                let mut out = vec![0; max.min(CHUNK)];
-                let mut buf = RecvBuf::of(&mut out);
-                let n = endpoint.recv(&mut buf, how)?;
-                out.truncate(if how == RecvHow::Discard { 0 } else { n });
-                return Ok((Outcome::Count(n), out, None));
-            }
-            Request::Completion { id } => {
-                let c = self.socket(id)?.completion().ok_or(Errno::AGAIN)?;
-                Outcome::Completion { first: c.first, last: c.last, reason: c.ee_pad() }
-            }
-            Request::Shutdown { id, how } => {
-                let known = [Shutdown::Read, Shutdown::Write, Shutdown::Both];
-                let how = known.get(usize::from(how)).ok_or(Errno::INVAL)?;
-                self.socket(id)?.shutdown(*how)?;
-                Outcome::Done
-            }
-            Request::Names { id } => {
-                let endpoint = self.socket(id)?;
-                Outcome::Names(endpoint.local_addr(), endpoint.peer_addr())
-            }
-            Request::SetOption { id, level, name, value } => {
-                self.socket(id)?.set_option(level, name, &value)?;
-                Outcome::Done
-            }
-            Request::Option { id, level, name } => Outcome::Bytes(self.socket(id)?.option(level, name)?),
-            Request::Counts { id } => Outcome::Counts(self.socket(id)?.counts()?),
-            Request::Urgent { id, peek } => Outcome::Urgent(self.socket(id)?.recv_urgent(peek)?),
-            Request::Linger { id, linger } => {
-                self.socket(id)?.set_linger(linger);
-                Outcome::Done
-            }
-            Request::IsDrained { id } => Outcome::Count(self.socket(id)?.is_drained().into()),
-            Request::Watch { id } => {
-                let endpoint = self.socket(id)?;
-                self.watch(id, &*endpoint);
-                Outcome::Done
             }
             Request::Close { id } => {
                 let closed = self.sockets.lock().remove(&id);
                 drop(closed);
                 Outcome::Done
             }
+            Request::Watch { id } => {
+                let endpoint = self.socket(id)?;
+                self.watch(id, &*endpoint);
+                Outcome::Done
+            }
+            request => {
+                let id = named(&request).ok_or(Errno::PROTO)?;
+                simple(&*self.socket(id)?, request)?
+            }
         };
         Ok((outcome, Vec::new(), None))
+    }
+
+    fn send(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        flags: i32,
+        lend: Option<u64>,
+        reserved: &mut Option<(u64, UbufInfo)>,
+    ) -> Result<Outcome> {
+        let endpoint = self.socket(id)?;
+        // The number a call took whose first attempt found no room is the next attempt's.
+        let call = match (lend, reserved.take()) {
+            (Some(_), Some((of, call))) if of == id => Some(call),
+            (Some(total), _) => endpoint.lend_copied(total)?,
+            (None, kept) => {
+                *reserved = kept;
+                None
+            }
+        };
+        match endpoint.send(&mut SendBuf::of(bytes, flags)) {
+            // Its bytes are copied: the call is complete.
+            Ok(n) => {
+                drop(call);
+                Ok(Outcome::Count(n))
+            }
+            Err(e) => {
+                *reserved = call.map(|call| (id, call)).or(reserved.take());
+                Err(e)
+            }
+        }
+    }
+
+    fn recv(&self, id: u64, max: usize, peek: bool, discard: bool) -> Result<(usize, Vec<u8>)> {
+        let how = match (peek, discard) {
+            (true, _) => RecvHow::Peek,
+            (_, true) => RecvHow::Discard,
+            _ => RecvHow::Take,
+        };
+        let endpoint = self.socket(id)?;
+        let mut out = vec![0; max.min(CHUNK)];
+        let n = endpoint.recv(&mut RecvBuf::of(&mut out), how)?;
+        out.truncate(if how == RecvHow::Discard { 0 } else { n });
+        Ok((n, out))
+    }
+}
+
+/// Requests that are one call of one socket.
+fn simple(endpoint: &dyn Endpoint, request: Request) -> Result<Outcome> {
+    let done = |()| Outcome::Done;
+    match request {
+        Request::Bind { local, addr, port, v6only, .. } => {
+            endpoint.bind(local, Reuse { addr, port, v6only }).map(done)
+        }
+        Request::Listen { backlog, .. } => endpoint.listen(backlog).map(done),
+        Request::Connect { remote, .. } => endpoint.connect(remote).map(done),
+        Request::Disconnect { .. } => endpoint.disconnect().map(done),
+        Request::Completion { .. } => {
+            let c = endpoint.completion().ok_or(Errno::AGAIN)?;
+            Ok(Outcome::Completion { first: c.first, last: c.last, reason: c.ee_pad() })
+        }
+        Request::Shutdown { how, .. } => {
+            let known = [Shutdown::Read, Shutdown::Write, Shutdown::Both];
+            endpoint.shutdown(*known.get(usize::from(how)).ok_or(Errno::INVAL)?).map(done)
+        }
+        Request::Names { .. } => Ok(Outcome::Names(endpoint.local_addr(), endpoint.peer_addr())),
+        Request::SetOption { level, name, value, .. } => endpoint.set_option(level, name, &value).map(done),
+        Request::Option { level, name, .. } => endpoint.option(level, name).map(Outcome::Bytes),
+        Request::Counts { .. } => endpoint.counts().map(Outcome::Counts),
+        Request::Urgent { peek, .. } => endpoint.recv_urgent(peek).map(Outcome::Urgent),
+        Request::Linger { linger, .. } => {
+            endpoint.set_linger(linger);
+            Ok(Outcome::Done)
+        }
+        Request::IsDrained { .. } => Ok(Outcome::Count(endpoint.is_drained().into())),
+        _ => Err(Errno::PROTO),
     }
 }
 

@@ -5,6 +5,14 @@
 //! `MSG_ZEROCOPY` a buffer stays mapped until its completion has been read.
 #![allow(unsafe_code)]
 
+mod files;
+mod moves;
+mod waits;
+
+pub use files::*;
+pub use moves::*;
+pub use waits::*;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -15,12 +23,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::control::Control;
 use crate::endpoint::Endpoint;
-use crate::epoll::Epoll;
 use crate::errno::{Errno, Result};
-use crate::poll;
 use crate::sockaddr::{self, Name};
 use crate::socket::Socket;
-use crate::sys::{self, SigMask};
+use crate::sys;
 use crate::table::{self, File};
 use crate::tcp_options::TCP_INQ;
 use crate::user::{self, RecvBuf, SendBuf};
@@ -85,7 +91,7 @@ fn is_kernels(addr: IpAddr) -> bool {
 /// `addr` is null or readable for `len` bytes.
 pub unsafe fn bind(fd: RawFd, addr: *const libc::sockaddr, len: libc::socklen_t) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     let bytes = unsafe { sockaddr::read(addr, len) };
     let name = match bytes.and_then(|b| sockaddr::parse(&b, socket.domain())) {
         Ok(Name::Ip(addr)) => addr,
@@ -120,7 +126,7 @@ pub unsafe fn accept4(fd: RawFd, addr: *mut libc::sockaddr, len: *mut libc::sock
     };
     // A peer that is gone already has no address; Linux reports it as it was.
     let peer = child.peer_addr().unwrap_or_else(|_| sockaddr::any(socket.domain()));
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     let written = unsafe { sockaddr::write(addr, len, &sockaddr::to_bytes(peer, socket.domain())) };
     Some(written.and_then(|()| install(child, flags)).map(|fd| fd as isize))
 }
@@ -131,7 +137,7 @@ pub unsafe fn accept4(fd: RawFd, addr: *mut libc::sockaddr, len: *mut libc::sock
 /// `addr` is null or readable for `len` bytes.
 pub unsafe fn connect(fd: RawFd, addr: *const libc::sockaddr, len: libc::socklen_t) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     let bytes = unsafe { sockaddr::read(addr, len) };
     match bytes.and_then(|b| sockaddr::parse(&b, socket.domain())) {
         Ok(Name::Ip(remote)) if is_kernels(remote.ip()) && socket.is_uncommitted() => {
@@ -150,7 +156,7 @@ pub unsafe fn connect(fd: RawFd, addr: *const libc::sockaddr, len: libc::socklen
 /// `len` points at the length of the room at `addr`.
 pub unsafe fn getsockname(fd: RawFd, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     done(unsafe { put_name(&socket, socket.local_addr(), addr, len) })
 }
 
@@ -160,7 +166,7 @@ pub unsafe fn getsockname(fd: RawFd, addr: *mut libc::sockaddr, len: *mut libc::
 /// `len` points at the length of the room at `addr`.
 pub unsafe fn getpeername(fd: RawFd, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     done(socket.peer_addr().and_then(|peer| unsafe { put_name(&socket, peer, addr, len) }))
 }
 
@@ -175,66 +181,13 @@ unsafe fn put_name(
     if addr.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     unsafe { sockaddr::write(addr, len, &sockaddr::to_bytes(name, socket.domain())) }
 }
 
 /// `shutdown(2)`.
 pub fn shutdown(fd: RawFd, how: i32) -> Answer {
     done(table::socket(fd)?.shutdown(how))
-}
-
-/// `close(2)`. The kernel's placeholder is closed too.
-pub fn close(fd: RawFd) -> Answer {
-    if !table::is_ours(fd) || table::in_vfork_child() {
-        return None;
-    }
-    let file = table::remove(fd)?;
-    sys::close(fd);
-    if let File::Socket(socket) = file
-        && let Some(last) = Arc::into_inner(socket)
-    {
-        last.linger();
-    }
-    Some(Ok(0))
-}
-
-/// `dup(2)`, and `fcntl`'s forms of it: `new` is the kernel's duplicate of `old`'s placeholder.
-pub fn duplicated(old: RawFd, new: RawFd) {
-    if let Some(file) = table::get(old)
-        && !table::in_vfork_child()
-        && !table::insert(new, file)
-    {
-        sys::close(new);
-    }
-}
-
-/// `dup3(2)`; `dup2` with equal numbers is not for us.
-pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Answer {
-    if (!table::is_ours(old) && !table::is_ours(new)) || table::in_vfork_child() || old == new {
-        return None;
-    }
-    let result = sys::dup3(old, new, flags);
-    if result.is_ok() {
-        let closed = table::remove(new);
-        if let Some(file) = table::get(old) {
-            table::insert(new, file);
-        }
-        drop(closed);
-    }
-    Some(result.map(|fd| fd as isize))
-}
-
-/// Forgets all descriptors of ours from `first` to `last`, which are about to be closed by the kernel.
-pub fn close_range(first: u32, last: u32) {
-    if table::in_vfork_child() {
-        return;
-    }
-    for (fd, _) in table::all() {
-        if (first..=last).contains(&(fd as u32)) {
-            table::remove(fd);
-        }
-    }
 }
 
 fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
@@ -252,7 +205,7 @@ fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
 pub unsafe fn sendto(fd: RawFd, buf: *const libc::c_void, len: usize, flags: i32) -> Answer {
     let socket = table::socket(fd)?;
     counted(user::piece(buf.cast(), len).and_then(|pieces| {
-        // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+        // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
         let mut buf = unsafe { SendBuf::new(pieces, flags) };
         send(&socket, &mut buf, flags)
     }))
@@ -268,7 +221,7 @@ pub unsafe fn writev(fd: RawFd, iov: *const libc::iovec, count: i32) -> Answer {
         Ok(count) => count,
         Err(_) => return Some(Err(Errno::INVAL)),
     };
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     counted(unsafe { user::pieces(iov, count) }.map_err(invalid_count).and_then(|pieces| {
         // SAFETY: as above.
         let mut buf = unsafe { SendBuf::new(pieces, 0) };
@@ -287,19 +240,20 @@ fn invalid_count(e: Errno) -> Errno {
 /// `msg` is null or a valid message; its pieces are readable, until the completion if they are lent.
 pub unsafe fn sendmsg(fd: RawFd, msg: *const libc::msghdr, flags: i32) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     counted(unsafe { sendmsg_on(&socket, msg, flags) })
 }
 
 /// # Safety
 /// As for [`sendmsg`].
 unsafe fn sendmsg_on(socket: &Socket, msg: *const libc::msghdr, flags: i32) -> Result<usize> {
-    // SAFETY: the caller's promise, here and below. Test: posix/tests/calls.rs.
-    let msg = unsafe { user::read(msg) }?;
-    let control = unsafe { user::read_bytes(msg.msg_control.cast(), msg.msg_controllen) }?;
+    // SAFETY: the caller's promise. Test: test_vectors of sockets.py.
+    let (control, mut buf) = unsafe {
+        let msg = user::read(msg)?;
+        let control = user::read_bytes(msg.msg_control.cast(), msg.msg_controllen)?;
+        (control, SendBuf::new(user::pieces(msg.msg_iov, msg.msg_iovlen)?, flags))
+    };
     refuse_control(&control)?;
-    let pieces = unsafe { user::pieces(msg.msg_iov, msg.msg_iovlen) }?;
-    let mut buf = unsafe { SendBuf::new(pieces, flags) };
     send(socket, &mut buf, flags)
 }
 
@@ -325,7 +279,7 @@ pub unsafe fn sendmmsg(fd: RawFd, msgs: *mut libc::mmsghdr, count: u32, flags: i
     let socket = table::socket(fd)?;
     let mut sent = 0;
     for n in 0..count.min(1024) as usize {
-        // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+        // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
         let result = unsafe {
             let msg = msgs.wrapping_add(n);
             if msgs.is_null() {
@@ -363,7 +317,7 @@ pub unsafe fn recvfrom(
     let unread = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
     let buf = if unread && buf.is_null() { std::ptr::dangling_mut() } else { buf };
     let received = user::piece(buf.cast(), len).and_then(|pieces| {
-        // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+        // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
         let mut buf = unsafe { RecvBuf::new(pieces) };
         socket.recv(&mut buf, flags)
     });
@@ -385,7 +339,7 @@ pub unsafe fn readv(fd: RawFd, iov: *const libc::iovec, count: i32) -> Answer {
         Ok(count) => count,
         Err(_) => return Some(Err(Errno::INVAL)),
     };
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     counted(unsafe { user::pieces(iov, count) }.map_err(invalid_count).and_then(|pieces| {
         // SAFETY: as above.
         socket.recv(&mut unsafe { RecvBuf::new(pieces) }, 0)
@@ -398,16 +352,18 @@ pub unsafe fn readv(fd: RawFd, iov: *const libc::iovec, count: i32) -> Answer {
 /// `msg` is null or a valid message whose pieces are writable.
 pub unsafe fn recvmsg(fd: RawFd, msg: *mut libc::msghdr, flags: i32) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/calls.rs.
+    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     counted(unsafe { recvmsg_on(&socket, msg, flags) })
 }
 
 /// # Safety
 /// As for [`recvmsg`].
 unsafe fn recvmsg_on(socket: &Socket, msg: *mut libc::msghdr, flags: i32) -> Result<usize> {
-    // SAFETY: the caller's promise, here and below. Test: posix/tests/calls.rs.
-    let mut head = unsafe { user::read(msg) }?;
-    let pieces = unsafe { user::pieces(head.msg_iov, head.msg_iovlen) }?;
+    // SAFETY: the caller's promise. Test: test_vectors of sockets.py.
+    let (mut head, mut buf) = unsafe {
+        let head = user::read(msg)?;
+        (head, RecvBuf::new(user::pieces(head.msg_iov, head.msg_iovlen)?))
+    };
     let room = if head.msg_control.is_null() { 0 } else { head.msg_controllen };
     let mut control = Control::new(room);
     let mut out_flags = flags & libc::MSG_CMSG_CLOEXEC;
@@ -417,7 +373,7 @@ unsafe fn recvmsg_on(socket: &Socket, msg: *mut libc::msghdr, flags: i32) -> Res
         out_flags |= libc::MSG_ERRQUEUE;
         0
     } else {
-        let n = socket.recv(&mut unsafe { RecvBuf::new(pieces) }, flags)?;
+        let n = socket.recv(&mut buf, flags)?;
         if flags & libc::MSG_OOB != 0 {
             out_flags |= libc::MSG_OOB;
         }
@@ -430,11 +386,15 @@ unsafe fn recvmsg_on(socket: &Socket, msg: *mut libc::msghdr, flags: i32) -> Res
     if control.truncated {
         out_flags |= libc::MSG_CTRUNC;
     }
-    unsafe { user::write_bytes(head.msg_control.cast(), room, control.bytes()) }?;
+    let control_at = head.msg_control.cast();
     head.msg_controllen = control.bytes().len();
     head.msg_namelen = 0;
     head.msg_flags = out_flags;
-    unsafe { user::write(msg, head) }?;
+    // SAFETY: as above; `room` is what the program said there is.
+    unsafe {
+        user::write_bytes(control_at, room, control.bytes())?;
+        user::write(msg, head)?;
+    }
     Ok(n)
 }
 
@@ -455,7 +415,7 @@ pub unsafe fn recvmmsg(
     let mut received = 0;
     let mut flags = flags;
     for n in 0..count.min(1024) as usize {
-        // SAFETY: the caller's promise. Test: posix/tests/zerocopy.rs.
+        // SAFETY: the caller's promise. Test: test_zerocopy of sockets.py.
         let result = unsafe {
             let msg = msgs.wrapping_add(n);
             if msgs.is_null() {
@@ -495,7 +455,7 @@ pub unsafe fn setsockopt(
     let socket = table::socket(fd)?;
     // No option of ours is longer; a negative length is an enormous one here.
     let result = usize::try_from(len as i32).map_err(|_| Errno::INVAL).and_then(|len| {
-        // SAFETY: the caller's promise. Test: posix/tests/options.rs.
+        // SAFETY: the caller's promise. Test: test_options of sockets.py.
         let value = unsafe { user::read_bytes(value.cast(), len.min(4096)) }?;
         if value.is_empty() {
             return Err(Errno::INVAL);
@@ -522,349 +482,15 @@ pub unsafe fn getsockopt(
     len: *mut libc::socklen_t,
 ) -> Answer {
     let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/options.rs.
+    // SAFETY: the caller's promise. Test: test_options of sockets.py.
     let result = unsafe { user::read(len) }.and_then(|room| {
         let room = usize::try_from(room as i32).map_err(|_| Errno::INVAL)?;
         let bytes = socket.option(level, name)?;
         // SAFETY: as above.
-        let n = unsafe { user::write_bytes(value.cast(), room, &bytes) }?;
-        unsafe { user::write(len, n as libc::socklen_t) }
+        unsafe {
+            let n = user::write_bytes(value.cast(), room, &bytes)?;
+            user::write(len, n as libc::socklen_t)
+        }
     });
     done(result)
-}
-
-/// `fcntl(2)`: what the placeholder knows, it answers; we listen in.
-pub fn fcntl(fd: RawFd, command: i32, argument: usize) -> Answer {
-    if !table::is_ours(fd) || table::in_vfork_child() {
-        return None;
-    }
-    let result = sys::fcntl(fd, command, argument);
-    match (command, &result) {
-        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, Ok(new)) => duplicated(fd, *new),
-        (libc::F_SETFL, Ok(_)) => {
-            if let Some(socket) = table::socket(fd) {
-                socket.set_nonblocking(argument as i32 & libc::O_NONBLOCK != 0);
-            }
-        }
-        _ => {}
-    }
-    Some(result.map(|n| n as isize))
-}
-
-/// `ioctl(2)`: questions about queues are ours, and `FIONBIO`; the rest (interfaces, flags of the
-/// descriptor) is the placeholder's.
-///
-/// # Safety
-/// `argument` is what the request asks for.
-pub unsafe fn ioctl(fd: RawFd, request: u64, argument: *mut libc::c_int) -> Answer {
-    const SIOCOUTQNSD: u64 = 0x894b;
-    const SIOCATMARK: u64 = 0x8905;
-    let socket = table::socket(fd)?;
-    let answer = |n: Result<usize>| {
-        let n = n.map(|n| i32::try_from(n).unwrap_or(i32::MAX));
-        // SAFETY: these requests point at an int. Test: posix/tests/calls.rs.
-        Some(n.and_then(|n| unsafe { user::write(argument, n) }).map(|()| 0))
-    };
-    match request & 0xffff_ffff {
-        libc::FIONREAD => answer(socket.counts().map(|c| c.readable)),
-        libc::TIOCOUTQ => answer(socket.counts().map(|c| c.unacked)),
-        SIOCOUTQNSD => answer(socket.counts().map(|c| c.unsent)),
-        SIOCATMARK => answer(socket.counts().map(|c| c.at_mark.into())),
-        libc::FIONBIO => {
-            // SAFETY: as above.
-            match unsafe { user::read(argument) } {
-                Ok(on) => socket.set_nonblocking(on != 0),
-                Err(e) => return Some(Err(e)),
-            }
-            // The placeholder's flag is what F_GETFL reads.
-            None
-        }
-        _ => None,
-    }
-}
-
-/// `poll(2)` and `ppoll(2)`; `None` if no descriptor is ours.
-///
-/// # Safety
-/// `fds` points at `count` entries.
-pub unsafe fn ppoll(
-    fds: *mut libc::pollfd,
-    count: libc::nfds_t,
-    timeout: Option<Duration>,
-    mask: SigMask,
-) -> Answer {
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if fds.is_null() || count == 0 || count > table::MAX_FD {
-        return None;
-    }
-    // SAFETY: the caller's promise; the array is the call's own while it lasts. Test: posix/tests/poll.rs.
-    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
-    if !fds.iter().any(|p| table::is_ours(p.fd)) {
-        return None;
-    }
-    counted(poll::poll(fds, timeout, mask))
-}
-
-/// `select(2)` and `pselect(2)`; `None` if no descriptor is ours.
-///
-/// # Safety
-/// Each set is null or holds `nfds` bits.
-pub unsafe fn pselect(
-    nfds: i32,
-    read: *mut libc::fd_set,
-    write: *mut libc::fd_set,
-    except: *mut libc::fd_set,
-    timeout: Option<Duration>,
-    mask: SigMask,
-) -> Answer {
-    let nfds = usize::try_from(nfds).ok().filter(|n| *n <= table::MAX_FD)?;
-    let words = nfds.div_ceil(64);
-    let sets = [read, write, except].map(|set| {
-        let set: *mut u64 = set.cast();
-        // SAFETY: a set that is not null holds nfds bits, in words as the kernel lays them out.
-        // Test: posix/tests/poll.rs.
-        (!set.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(set, words) })
-    });
-    let has = |set: &Option<&mut [u64]>, fd: usize| {
-        set.as_ref().is_some_and(|words| words[fd / 64] >> (fd % 64) & 1 != 0)
-    };
-    let mut fds = Vec::new();
-    for fd in 0..nfds {
-        let mut events = 0;
-        for (set, bits) in sets.iter().zip([libc::POLLIN, libc::POLLOUT, libc::POLLPRI]) {
-            if has(set, fd) {
-                events |= bits;
-            }
-        }
-        if events != 0 {
-            fds.push(libc::pollfd { fd: fd as RawFd, events, revents: 0 });
-        }
-    }
-    if !fds.iter().any(|p| table::is_ours(p.fd)) {
-        return None;
-    }
-    let result = poll::poll(&mut fds, timeout, mask).and_then(|_| {
-        if fds.iter().any(|p| p.revents & libc::POLLNVAL != 0) {
-            return Err(Errno::BADF);
-        }
-        let mut sets = sets;
-        for set in sets.iter_mut().flatten() {
-            set.fill(0);
-        }
-        let mut found = 0;
-        for p in &fds {
-            let hits = [
-                p.events & libc::POLLIN != 0
-                    && p.revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0,
-                p.events & libc::POLLOUT != 0 && p.revents & (libc::POLLOUT | libc::POLLERR) != 0,
-                p.events & libc::POLLPRI != 0 && p.revents & libc::POLLPRI != 0,
-            ];
-            for (set, hit) in sets.iter_mut().zip(hits) {
-                if let (Some(words), true) = (set, hit) {
-                    words[p.fd as usize / 64] |= 1 << (p.fd % 64);
-                    found += 1;
-                }
-            }
-        }
-        Ok(found)
-    });
-    counted(result)
-}
-
-/// `epoll_ctl(2)`; `None` if the watched descriptor is the kernel's.
-///
-/// # Safety
-/// `event` is null or points at an event.
-pub unsafe fn epoll_ctl(ep: RawFd, op: i32, fd: RawFd, event: *const libc::epoll_event) -> Answer {
-    let socket = table::socket(fd)?;
-    // SAFETY: the caller's promise. Test: posix/tests/epoll.rs.
-    let event = unsafe { user::read(event) }.ok();
-    let set = match table::get(ep) {
-        Some(File::Epoll(set)) => set,
-        Some(File::Socket(_)) => return Some(Err(Errno::INVAL)),
-        None => match Epoll::attach(ep) {
-            Ok(set) => {
-                table::insert(ep, File::Epoll(set.clone()));
-                set
-            }
-            // Not an epoll descriptor, or none at all: the kernel says which.
-            Err(e) => return Some(Err(e)),
-        },
-    };
-    done(set.ctl(op, fd, &socket, event))
-}
-
-/// `epoll_pwait2(2)` and its kin; `None` if the set has nothing of ours.
-///
-/// # Safety
-/// `events` has room for `max` events.
-pub unsafe fn epoll_wait(
-    ep: RawFd,
-    events: *mut libc::epoll_event,
-    max: i32,
-    timeout: Option<Duration>,
-    mask: SigMask,
-) -> Answer {
-    let Some(File::Epoll(set)) = table::get(ep) else { return None };
-    let result = usize::try_from(max).ok().filter(|n| *n > 0).ok_or(Errno::INVAL).and_then(|max| {
-        let found = set.wait(ep, max, timeout, mask)?;
-        for (n, event) in found.iter().enumerate() {
-            // SAFETY: there is room for max events, and no more than that were found.
-            // Test: posix/tests/epoll.rs.
-            unsafe { user::write(events.wrapping_add(n), *event) }?;
-        }
-        Ok(found.len())
-    });
-    counted(result)
-}
-
-/// Bytes moved per step of `sendfile` and `splice`.
-const CHUNK: usize = 256 * 1024;
-
-/// `sendfile(2)` to a socket of ours. The file's bytes are copied once, into the stack.
-///
-/// # Safety
-/// `offset` is null or points at an offset.
-pub unsafe fn sendfile(out: RawFd, file: RawFd, offset: *mut i64, count: usize) -> Answer {
-    let socket = table::socket(out)?;
-    // SAFETY: the caller's promise, here and at the end. Test: posix/tests/calls.rs.
-    let mut at = match offset.is_null() {
-        true => None,
-        false => match unsafe { user::read(offset) } {
-            Ok(at) => Some(at),
-            Err(e) => return Some(Err(e)),
-        },
-    };
-    let mut chunk = vec![0; CHUNK.min(count)];
-    let mut total = 0;
-    let result = loop {
-        let want = chunk.len().min(count - total);
-        if want == 0 {
-            break Ok(());
-        }
-        let n = match sys::read(file, &mut chunk[..want], at) {
-            Ok(0) => break Ok(()),
-            Ok(n) => n,
-            Err(e) => break Err(e),
-        };
-        let mut buf = SendBuf::of(&chunk[..n], if total + n < count { libc::MSG_MORE } else { 0 });
-        let sent = send(&socket, &mut buf, 0);
-        let moved = *sent.as_ref().unwrap_or(&0);
-        total += moved;
-        match &mut at {
-            Some(at) => *at += moved as i64,
-            // What was read and not sent is put back.
-            None if moved < n => drop(sys::lseek(file, moved as i64 - n as i64, libc::SEEK_CUR)),
-            None => {}
-        }
-        match sent {
-            Ok(moved) if moved == n => {}
-            Ok(_) => break Ok(()),
-            Err(e) => break Err(e),
-        }
-    };
-    if let Some(at) = at {
-        // SAFETY: as above.
-        let _ = unsafe { user::write(offset, at) };
-    }
-    counted(if total > 0 { Ok(total) } else { result.map(|()| 0) })
-}
-
-/// `splice(2)` between a pipe and a socket of ours, through a buffer.
-///
-/// # Safety
-/// The offsets are null, or pointers whose target is not looked at: neither end can seek.
-pub unsafe fn splice(
-    from: RawFd,
-    off_in: *const i64,
-    to: RawFd,
-    off_out: *const i64,
-    len: usize,
-    flags: u32,
-) -> Answer {
-    if !table::is_ours(from) && !table::is_ours(to) {
-        return None;
-    }
-    if !off_in.is_null() || !off_out.is_null() {
-        return Some(Err(Errno::SPIPE));
-    }
-    let wait = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
-    let mut chunk = vec![0; len.min(64 * 1024)];
-    if chunk.is_empty() {
-        return Some(Ok(0));
-    }
-    counted(match (table::socket(from), table::socket(to)) {
-        // One end of a splice is a pipe.
-        (Some(_), Some(_)) => Err(Errno::INVAL),
-        (Some(socket), None) => from_socket(&socket, to, &mut chunk, wait),
-        (None, Some(socket)) => to_socket(from, &socket, &mut chunk, wait),
-        (None, None) => Err(Errno::INVAL),
-    })
-}
-
-/// Looks first and takes what the pipe took: nothing is lost if it is full.
-fn from_socket(socket: &Socket, pipe: RawFd, chunk: &mut [u8], wait: i32) -> Result<usize> {
-    let n = socket.recv(&mut RecvBuf::of(chunk), wait | libc::MSG_PEEK)?;
-    if n == 0 {
-        return Ok(0);
-    }
-    let written = sys::write(pipe, &chunk[..n])?;
-    socket.recv(&mut RecvBuf::of(&mut chunk[..written]), libc::MSG_DONTWAIT)
-}
-
-/// Reads no more than there is room for, so that all of it can be sent.
-fn to_socket(pipe: RawFd, socket: &Socket, chunk: &mut [u8], wait: i32) -> Result<usize> {
-    if (wait != 0 || socket.is_nonblocking()) && !socket.ready().contains(stack::Ready::OUT) {
-        return Err(Errno::AGAIN);
-    }
-    let n = sys::read(pipe, chunk, None)?;
-    socket.send_all(&mut SendBuf::of(&chunk[..n], 0))
-}
-
-/// Before `fork`, in the parent.
-pub fn before_fork() {
-    crate::remote::fork::prepare();
-}
-
-/// After `fork`, in the parent.
-pub fn after_fork_in_parent() {
-    crate::remote::fork::parent();
-}
-
-/// After `fork`, in the child.
-pub fn after_fork_in_child() {
-    crate::remote::fork::child();
-}
-
-/// The process is about to end without running its exit handlers. A child of `vfork` says nothing.
-pub fn exiting() {
-    if !table::in_vfork_child() {
-        crate::net::farewell();
-    }
-}
-
-/// Whether `fd` is one that the stack itself needs: its TAP, its eventfds, its way to other processes.
-pub fn is_internal(fd: RawFd) -> bool {
-    table::is_internal(fd) && !table::in_vfork_child()
-}
-
-/// The parts of `first..=last` that the stack itself does not need.
-pub fn without_internal(first: u32, last: u32) -> Vec<(u32, u32)> {
-    let internal = if table::in_vfork_child() { Vec::new() } else { table::internal() };
-    let mut parts = Vec::new();
-    let mut from = u64::from(first);
-    for fd in internal
-        .into_iter()
-        .map(|fd| u64::from(fd as u32))
-        .filter(|fd| (first.into()..=last.into()).contains(fd))
-    {
-        if fd > from {
-            parts.push((from as u32, (fd - 1) as u32));
-        }
-        from = fd + 1;
-    }
-    if from <= u64::from(last) {
-        parts.push((from as u32, last));
-    }
-    parts
 }
