@@ -49,6 +49,11 @@ pub(crate) fn bypasses(ip: IpAddr) -> bool {
     CONFIG.read().as_ref().is_some_and(|c| c.bypasses(ip))
 }
 
+/// Name of the stack's interface.
+pub(crate) fn device() -> String {
+    CONFIG.read().as_ref().map(|c| c.tap.clone()).unwrap_or_default()
+}
+
 /// The stack, started if it is not yet; `None` if this process is to have none.
 pub(crate) fn current() -> Option<Result<Arc<Net>>> {
     if let Some(net) = NET.read().as_ref() {

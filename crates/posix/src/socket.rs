@@ -44,6 +44,8 @@ pub(crate) struct Socket {
     connecting: AtomicBool,
     /// Bound or connected: it can no longer be given back to the kernel.
     committed: AtomicBool,
+    /// `SO_BINDTODEVICE`.
+    bound_to_device: AtomicBool,
     /// An error that came after part of a call had succeeded; the next call reports it.
     deferred_error: Mutex<Option<Errno>>,
 }
@@ -63,6 +65,7 @@ impl Socket {
             listening: AtomicBool::new(false),
             connecting: AtomicBool::new(false),
             committed: AtomicBool::new(false),
+            bound_to_device: AtomicBool::new(false),
             deferred_error: Mutex::new(None),
         }
     }
@@ -350,12 +353,24 @@ impl Socket {
                 self.receive_low_water.store(kept, Ordering::Relaxed);
             }
             (libc::SOL_SOCKET, libc::SO_LINGER) => self.set_linger(value)?,
+            (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => self.bind_to_device(value)?,
             (libc::IPPROTO_TCP, TCP_INQ) => {
                 self.endpoint().set_option(level, name, value)?;
                 self.tells_inq.store(flag()?, Ordering::Relaxed);
             }
             _ => self.endpoint().set_option(level, name, value)?,
         }
+        Ok(())
+    }
+
+    /// There is one device to be bound to; no name is any device.
+    fn bind_to_device(&self, name: &[u8]) -> Result<()> {
+        let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+        let bound = end > 0;
+        if bound && name[..end] != *crate::net::device().as_bytes() {
+            return Err(Errno::NODEV);
+        }
+        self.bound_to_device.store(bound, Ordering::Relaxed);
         Ok(())
     }
 
@@ -395,6 +410,14 @@ impl Socket {
                 let seconds = self.linger.load(Ordering::Relaxed);
                 let linger = libc::linger { l_onoff: i32::from(seconds >= 0), l_linger: seconds.max(0) };
                 return Ok(bytes_of(&linger).to_vec());
+            }
+            (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => {
+                let bound = self.bound_to_device.load(Ordering::Relaxed);
+                return Ok(if bound {
+                    [crate::net::device().as_bytes(), b"\0"].concat()
+                } else {
+                    Vec::new()
+                });
             }
             _ => return self.endpoint().option(level, name),
         };

@@ -473,6 +473,8 @@ def test_options():
         s.setsockopt(T, socket.TCP_CONGESTION, b"reno")
         assert s.getsockopt(T, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
         fails(errno.ENOENT, s.setsockopt, T, socket.TCP_CONGESTION, b"nonesuch")
+        assert s.getsockopt(S, socket.SO_BINDTODEVICE, 16) == b""
+        fails(errno.ENODEV, s.setsockopt, S, socket.SO_BINDTODEVICE, b"nonesuch0\0")
         info = s.getsockopt(T, socket.TCP_INFO, 232)
         assert info[0] == 1 and len(info) == 232, "established"
         s.settimeout(None)
