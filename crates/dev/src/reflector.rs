@@ -172,6 +172,17 @@ impl Flow {
         (o, 12)
     }
 
+    /// Takes the timestamp of a segment, also of one that brings nothing new: a clock that stood still while
+    /// the peer sends again would have every answer taken for an old duplicate. It never goes back, for the
+    /// same reason.
+    fn see_timestamp(&mut self, options: &[u8]) {
+        if let (Some(recent), Some(seen)) = (self.ts_recent, timestamp_of(options))
+            && seen.wrapping_sub(recent) as i32 > 0
+        {
+            self.ts_recent = Some(seen);
+        }
+    }
+
     fn acknowledge(&mut self) -> SkBuff {
         (self.pending, self.unacked) = (false, 0);
         let (options, n) = self.timestamp();
@@ -247,10 +258,8 @@ impl ReflectorTx {
         if end.wrapping_sub(flow.rcv_nxt) as i32 > 0 {
             flow.unacked = flow.unacked.saturating_add(end.wrapping_sub(flow.rcv_nxt));
             flow.rcv_nxt = end;
-            if flow.ts_recent.is_some() {
-                flow.ts_recent = timestamp_of(options).or(flow.ts_recent);
-            }
         }
+        flow.see_timestamp(options);
         if t.flags & FIN != 0 {
             flow.pending = false;
             let (o, n) = flow.timestamp();

@@ -109,3 +109,23 @@ fn garbage_is_swallowed() {
     }
     assert!(b.replies().is_empty());
 }
+
+/// Otherwise every answer to it is an old duplicate (RFC 7323, 5.3), for ever.
+#[test]
+fn a_segment_sent_again_brings_its_timestamp_and_an_older_one_does_not() {
+    let mut b = Bench::new("10.0.0.1", "10.0.0.2");
+    b.send(SYN, 999, 0, &OPTIONS, 0);
+    b.replies();
+    let stamp = |val: u8| {
+        let mut o = STAMP;
+        o[7] = val;
+        o
+    };
+    let mut answered = |seq: u32, val: u8| {
+        b.send(ACK, seq, 1, &stamp(val), 100);
+        b.replies()[0].1.timestamp
+    };
+    assert_eq!(answered(1000, 99), Some(99));
+    assert_eq!(answered(1100, 98), Some(99), "a clock does not go back");
+    assert_eq!(answered(1000, 120), Some(120), "nothing new but the time");
+}
