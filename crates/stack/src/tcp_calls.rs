@@ -521,7 +521,7 @@ impl TcpSocket {
 
     /// Sleeps until the socket is ready for any of `interest`; false if `timeout` ran out first.
     pub fn wait(&self, interest: Ready, timeout: Option<Duration>) -> bool {
-        self.ready.wait(timeout, || self.ready().intersects(interest))
+        self.ready.wait(interest, timeout, || self.ready().intersects(interest))
     }
 
     /// Wakes `waker` the next time the socket becomes ready for `interest`, an error or a hang-up, or, being
