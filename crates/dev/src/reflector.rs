@@ -3,17 +3,19 @@
 //! What it measures is the stack alone: one TCP flow into it costs the sender's own work and nothing
 //! else. It speaks just enough TCP: a SYN is answered with a SYN-ACK that agrees to what was asked (MSS,
 //! window scaling, timestamps, SACK), data is acknowledged cumulatively with the largest window there is,
-//! a FIN is answered with a FIN. It has one acknowledgment per flow and burst (`kick`), and one more
-//! whenever [`ReflectorConfig::ack_bytes`] have gathered before that. Anything but TCP is swallowed.
+//! a FIN is answered with a FIN. What has ended with a `kick` is acknowledged, once per flow, when the
+//! receiving half is polled: bursts that nobody looked at in between share an acknowledgment, as the packets
+//! of an interrupt do. There is one more whenever [`ReflectorConfig::ack_bytes`] have gathered before that.
+//! Anything but TCP is swallowed.
 //!
 //! Each packet is dropped inside `start_xmit`: this hardware is infinitely fast.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, Xmit};
+use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, TxDone, Xmit};
 use parking_lot::Mutex;
 use skb::{Csum, SkBuff};
 use std::collections::VecDeque;
@@ -76,7 +78,8 @@ impl Reflector {
     /// A reflector. Panics if the process has no descriptor left.
     pub fn new(config: ReflectorConfig) -> Self {
         let shared = Shared {
-            rx: Mutex::default(),
+            state: Mutex::default(),
+            news: AtomicBool::new(false),
             wake: Wake::new().expect("a descriptor for the wake-ups of a reflector"),
             stats: Arc::default(),
         };
@@ -102,23 +105,28 @@ impl Device for Reflector {
     }
 
     fn open(self: Box<Self>) -> (Box<dyn DeviceTx>, Box<dyn DeviceRx>) {
-        let tx = ReflectorTx {
-            shared: self.shared.clone(),
-            flows: Vec::new(),
-            last: 0,
-            rang: false,
-            ack_bytes: self.config.ack_bytes,
-            mtu: self.config.mtu,
-        };
+        let (ack_bytes, mtu) = (self.config.ack_bytes, self.config.mtu);
+        let tx = ReflectorTx { shared: self.shared.clone(), rang: false, ack_bytes, mtu };
         (Box::new(tx), Box::new(ReflectorRx { shared: self.shared }))
     }
 }
 
 #[derive(Debug)]
 struct Shared {
-    rx: Mutex<VecDeque<SkBuff>>,
+    state: Mutex<Reflections>,
+    /// A burst has ended since the last look: only then is `state` worth its lock.
+    news: AtomicBool,
     wake: Wake,
     stats: Arc<ReflectorStats>,
+}
+
+/// The connections, and what is on its way back beside the acknowledgments they owe.
+#[derive(Debug, Default)]
+struct Reflections {
+    flows: Vec<Flow>,
+    /// The flow of the last segment: usually that of the next.
+    last: usize,
+    rx: VecDeque<SkBuff>,
 }
 
 /// One connection, from our side.
@@ -209,16 +217,13 @@ impl Flow {
 
 struct ReflectorTx {
     shared: Arc<Shared>,
-    flows: Vec<Flow>,
-    /// The flow of the last segment: usually that of the next.
-    last: usize,
-    /// Something was sent back since the last `kick`.
+    /// Something is to be answered since the last `kick`.
     rang: bool,
     ack_bytes: u32,
     mtu: u32,
 }
 
-impl ReflectorTx {
+impl Reflections {
     fn find(&mut self, ip: &Ip, t: &Tcp) -> Option<usize> {
         if !self.flows.get(self.last).is_some_and(|f| f.is(ip, t)) {
             self.last = self.flows.iter().position(|f| f.is(ip, t))?;
@@ -227,24 +232,24 @@ impl ReflectorTx {
     }
 
     fn send(&mut self, skb: SkBuff) {
-        self.rang = true;
-        self.shared.stats.acks.fetch_add(1, Ordering::Relaxed);
-        self.shared.rx.lock().push_back(skb);
+        self.rx.push_back(skb);
     }
 
-    fn segment_arrives(&mut self, head: &[u8], len: usize) {
-        let Some(ip) = Ip::parse(head) else { return };
-        let Some(t) = Tcp::parse(&ip, head) else { return };
+    /// True if it is to be answered.
+    fn segment_arrives(&mut self, head: &[u8], len: usize, tx: &ReflectorTx) -> bool {
+        let Some(ip) = Ip::parse(head) else { return false };
+        let Some(t) = Tcp::parse(&ip, head) else { return false };
         let options = head.get(ip.header + 20..ip.header + t.header).unwrap_or(&[]);
         if t.flags & SYN != 0 {
-            return self.open_flow(&ip, &t, &Options::parse(options));
+            self.open_flow(&ip, &t, &Options::parse(options), tx.mtu);
+            return true;
         }
-        let Some(i) = self.find(&ip, &t) else { return };
+        let Some(i) = self.find(&ip, &t) else { return false };
         if t.flags & RST != 0 {
             self.flows.swap_remove(i);
-            return;
+            return false;
         }
-        let Some(flow) = self.flows.get_mut(i) else { return };
+        let Some(flow) = self.flows.get_mut(i) else { return false };
         let payload = len.saturating_sub(ip.header + t.header) as u32;
         let end = t.seq.wrapping_add(payload).wrapping_add(u32::from(t.flags & FIN != 0));
         if payload == 0 && t.flags & FIN == 0 {
@@ -252,7 +257,7 @@ impl ReflectorTx {
             if flow.fin_sent && t.ack == flow.snd_nxt {
                 self.flows.swap_remove(i);
             }
-            return;
+            return false;
         }
         flow.pending = true;
         if end.wrapping_sub(flow.rcv_nxt) as i32 > 0 {
@@ -268,13 +273,14 @@ impl ReflectorTx {
             flow.snd_nxt = seq.wrapping_add(1);
             flow.fin_sent = true;
             self.send(fin);
-        } else if flow.unacked >= self.ack_bytes {
+        } else if flow.unacked >= tx.ack_bytes {
             let ack = flow.acknowledge();
             self.send(ack);
         }
+        true
     }
 
-    fn open_flow(&mut self, ip: &Ip, t: &Tcp, asked: &Options) {
+    fn open_flow(&mut self, ip: &Ip, t: &Tcp, asked: &Options, mtu: u32) {
         if let Some(i) = self.find(ip, t) {
             self.flows.swap_remove(i);
         }
@@ -290,7 +296,7 @@ impl ReflectorTx {
             pending: false,
             fin_sent: false,
         };
-        self.send(flow.syn_ack(asked, self.mtu));
+        self.send(flow.syn_ack(asked, mtu));
         self.flows.push(flow);
     }
 }
@@ -313,20 +319,19 @@ impl DeviceTx for ReflectorTx {
         if skb.headlen() < 40 {
             let _ = skb.may_pull(len.min(120));
         }
-        self.segment_arrives(skb.head(), len);
+        self.rang |= self.shared.state.lock().segment_arrives(skb.head(), len, self);
         Xmit::Sent
     }
 
     fn kick(&mut self) {
-        for i in 0..self.flows.len() {
-            if let Some(flow) = self.flows.get_mut(i).filter(|f| f.pending) {
-                let ack = flow.acknowledge();
-                self.send(ack);
-            }
-        }
         if std::mem::take(&mut self.rang) {
+            self.shared.news.store(true, Ordering::Release);
             self.shared.wake.signal();
         }
+    }
+
+    fn tx_done(&self) -> TxDone {
+        TxDone::Never
     }
 }
 
@@ -336,9 +341,23 @@ struct ReflectorRx {
 
 impl DeviceRx for ReflectorRx {
     fn poll_rx(&mut self, budget: usize, out: &mut Vec<SkBuff>) -> usize {
-        let mut rx = self.shared.rx.lock();
+        if !self.shared.news.load(Ordering::Relaxed) || !self.shared.news.swap(false, Ordering::Acquire) {
+            return 0;
+        }
+        let before = out.len();
+        let mut state = self.shared.state.lock();
+        let Reflections { flows, rx, .. } = &mut *state;
+        let owed = flows.iter_mut().filter(|f| f.pending).map(Flow::acknowledge);
         let n = budget.min(rx.len());
         out.extend(rx.drain(..n));
+        // What has come first goes first: an acknowledgment made now covers all of it.
+        out.extend(owed.take(budget - n));
+        if !rx.is_empty() || flows.iter().any(|f| f.pending) {
+            self.shared.news.store(true, Ordering::Release);
+        }
+        drop(state);
+        let n = out.len() - before;
+        self.shared.stats.acks.fetch_add(n as u64, Ordering::Relaxed);
         n
     }
 
@@ -348,7 +367,7 @@ impl DeviceRx for ReflectorRx {
 
     fn arm(&mut self) -> bool {
         self.shared.wake.prepare();
-        let idle = self.shared.rx.lock().is_empty();
+        let idle = !self.shared.news.load(Ordering::SeqCst);
         if !idle {
             self.shared.wake.cancel();
         }

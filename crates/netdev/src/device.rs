@@ -64,6 +64,26 @@ pub enum Xmit {
     Failed(std::io::Error),
 }
 
+/// How to know whether [`DeviceTx::reclaim_tx`] has something to do, without taking the device from whoever
+/// is sending.
+#[derive(Clone, Default)]
+pub enum TxDone {
+    /// Only by calling it.
+    #[default]
+    Ask,
+    /// Never: `start_xmit` keeps nothing.
+    Never,
+    /// By asking the device.
+    Told(std::sync::Arc<dyn TxPending>),
+}
+
+/// Tells whether packets wait to be reclaimed. Packets that come between a no and the sleep that follows are
+/// the device's to report, through its `arm` and `wait_fd`.
+pub trait TxPending: Send + Sync {
+    /// Whether there are any.
+    fn is_pending(&self) -> bool;
+}
+
 /// The transmitting half.
 pub trait DeviceTx: Send {
     /// Hands one packet over. It already conforms to the device's features.
@@ -73,6 +93,10 @@ pub trait DeviceTx: Send {
     /// Drops packets the device is done with; returns how many.
     fn reclaim_tx(&mut self) -> usize {
         0
+    }
+    /// How to know when `reclaim_tx` is worth calling. Asked once.
+    fn tx_done(&self) -> TxDone {
+        TxDone::Ask
     }
 }
 

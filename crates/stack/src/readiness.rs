@@ -35,11 +35,9 @@ impl Ready {
 #[derive(Default)]
 struct Waiters {
     /// Threads in [`Readiness::wait`].
-    sleeping: usize,
+    sleeping: u32,
     /// What they sleep for, together. A writer in a full window is not woken for each completion.
     asleep_for: Ready,
-    /// Counts changes, so that a thread that saw the old state does not sleep through the new one.
-    generation: u64,
     wakers: Vec<(Ready, Waker)>,
 }
 
@@ -84,7 +82,6 @@ impl Readiness {
         let mut woken = Vec::new();
         {
             let mut w = self.waiters.lock();
-            w.generation += 1;
             let relevant = what.union(if what.intersects(Ready::ALWAYS) { Ready::all() } else { what });
             w.wakers.retain(|(interest, waker)| {
                 let hit = interest.intersects(relevant);

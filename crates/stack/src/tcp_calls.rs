@@ -284,7 +284,7 @@ impl TcpSocket {
                     if self.shared.config.check_lent {
                         begun.remember(io.spans());
                     }
-                    call.insert(Arc::new(begun)).clone()
+                    call.insert(begun).clone()
                 }
             };
             let tcb = sendable(core)?;

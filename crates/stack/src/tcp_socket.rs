@@ -204,10 +204,10 @@ impl Notify for Completed {
         self.ready.wake(Ready::ERR);
     }
 
-    fn call_completed(&self, reason: Option<Reason>) {
-        self.counters.call_completed(reason);
+    fn calls_completed(&self, reason: Option<Reason>, calls: usize) {
+        self.counters.calls_completed(reason, calls);
         if let Some(reason) = reason.filter(|r| r.is_copy()) {
-            tracing::debug!(%reason, "lent bytes were copied");
+            tracing::debug!(%reason, calls, "lent bytes were copied");
         }
     }
 
