@@ -13,7 +13,7 @@ use crate::{Change, MemLock, Reason, UbufInfo};
 pub const OPTMEM_PER_CALL: usize = size_of::<UbufInfo>() + 2 * size_of::<usize>() + size_of::<Notification>();
 
 /// Records of completed calls that a socket with calls outstanding keeps for its next ones.
-pub(crate) const MOST_SPARE: usize = 64;
+pub(crate) const MOST_SPARE: usize = 1024;
 
 /// A list of so many records is kept though it is empty: most connections lend now and then, and a few at once.
 const FEW: usize = 16;
