@@ -306,7 +306,7 @@ impl TcpSocket {
 
     /// Takes the number of a lending call whose bytes its caller copies, for `reason`; the call completes when
     /// the record is dropped. `None` without `SO_ZEROCOPY`.
-    pub fn lend_copied(&self, bytes: u64, reason: Reason) -> Result<Option<UbufInfo>, Error> {
+    pub fn lend_copied(&self, bytes: u64, reason: Reason) -> Result<Option<Arc<UbufInfo>>, Error> {
         if !self.zerocopy() {
             return Ok(None);
         }

@@ -202,7 +202,7 @@ impl Guest {
         self: &Arc<Self>,
         request: Request,
         bytes: &[u8],
-        reserved: &mut Option<(u64, UbufInfo)>,
+        reserved: &mut Option<(u64, Arc<UbufInfo>)>,
     ) -> Result<(Outcome, Vec<u8>, Option<Line>)> {
         let outcome = match request {
             Request::Socket => self.add(Local::new(self.host.stack.tcp_socket())),
