@@ -28,6 +28,9 @@ const BARE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 /// Send buffer of a stack that is measured in this process, in bytes.
 const SNDBUF: usize = 16 << 20;
 
+/// How long a reflector's acknowledgments gather: what many cards default to.
+const ACK_DELAY: Duration = Duration::from_micros(20);
+
 /// What the receiver does with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
@@ -158,7 +161,7 @@ impl Peer {
 
     /// A device that acknowledges at once and touches no payload.
     pub fn reflector() -> Result<Self, Error> {
-        let device = Reflector::new(ReflectorConfig::default());
+        let device = Reflector::new(ReflectorConfig { ack_delay: ACK_DELAY, ..ReflectorConfig::default() });
         let stack = sender().device(device, &[("10.0.0.1".parse()?, 24)]).build()?;
         stack.spawn()?;
         Ok(Self { stack, addr: "10.0.0.2:5001".parse()?, receiver: None, kind: Kind::Reflector })

@@ -19,6 +19,7 @@ use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, TxDone,
 use parking_lot::Mutex;
 use skb::{Csum, SkBuff};
 use std::collections::VecDeque;
+use time::Duration;
 
 use crate::hdr::{ACK, Build, FIN, Ip, Options, RST, SYN, Tcp};
 use crate::wake::Wake;
@@ -42,6 +43,10 @@ pub struct ReflectorConfig {
     /// Unacknowledged bytes after which an acknowledgment does not wait for the end of the burst. Default
     /// 256 KiB.
     pub ack_bytes: u32,
+    /// How long acknowledgments gather after some were received, before they interrupt; cards call it
+    /// `rx-usecs`. For receivers that sleep when there is nothing more; those that only poll would have to wait
+    /// for nothing. Default 0: not at all.
+    pub ack_delay: Duration,
 }
 
 impl Default for ReflectorConfig {
@@ -52,6 +57,7 @@ impl Default for ReflectorConfig {
             features: Features::all(),
             gso_max_size: 65535,
             ack_bytes: 256 * 1024,
+            ack_delay: Duration::ZERO,
         }
     }
 }
@@ -80,6 +86,8 @@ impl Reflector {
         let shared = Shared {
             state: Mutex::default(),
             news: AtomicBool::new(false),
+            loud: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
             wake: Wake::new().expect("a descriptor for the wake-ups of a reflector"),
             stats: Arc::default(),
         };
@@ -106,8 +114,9 @@ impl Device for Reflector {
 
     fn open(self: Box<Self>) -> (Box<dyn DeviceTx>, Box<dyn DeviceRx>) {
         let (ack_bytes, mtu) = (self.config.ack_bytes, self.config.mtu);
-        let tx = ReflectorTx { shared: self.shared.clone(), rang: false, ack_bytes, mtu };
-        (Box::new(tx), Box::new(ReflectorRx { shared: self.shared }))
+        let tx = ReflectorTx { shared: self.shared.clone(), rang: None, ack_bytes, mtu };
+        let rx = ReflectorRx { shared: self.shared, ack_delay: self.config.ack_delay, answered: false };
+        (Box::new(tx), Box::new(rx))
     }
 }
 
@@ -116,6 +125,10 @@ struct Shared {
     state: Mutex<Reflections>,
     /// A burst has ended since the last look: only then is `state` worth its lock.
     news: AtomicBool,
+    /// The news are more than acknowledgments.
+    loud: AtomicBool,
+    /// Acknowledgments gather: who receives sleeps, and will look by itself.
+    quiet: AtomicBool,
     wake: Wake,
     stats: Arc<ReflectorStats>,
 }
@@ -215,10 +228,19 @@ impl Flow {
     }
 }
 
+/// What a segment calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    /// An acknowledgment: it may gather with others.
+    Ack,
+    /// The beginning or the end of a connection.
+    Control,
+}
+
 struct ReflectorTx {
     shared: Arc<Shared>,
-    /// Something is to be answered since the last `kick`.
-    rang: bool,
+    /// What is to be answered since the last `kick`.
+    rang: Option<Answer>,
     ack_bytes: u32,
     mtu: u32,
 }
@@ -235,21 +257,20 @@ impl Reflections {
         self.rx.push_back(skb);
     }
 
-    /// True if it is to be answered.
-    fn segment_arrives(&mut self, head: &[u8], len: usize, tx: &ReflectorTx) -> bool {
-        let Some(ip) = Ip::parse(head) else { return false };
-        let Some(t) = Tcp::parse(&ip, head) else { return false };
+    fn segment_arrives(&mut self, head: &[u8], len: usize, tx: &ReflectorTx) -> Option<Answer> {
+        let ip = Ip::parse(head)?;
+        let t = Tcp::parse(&ip, head)?;
         let options = head.get(ip.header + 20..ip.header + t.header).unwrap_or(&[]);
         if t.flags & SYN != 0 {
             self.open_flow(&ip, &t, &Options::parse(options), tx.mtu);
-            return true;
+            return Some(Answer::Control);
         }
-        let Some(i) = self.find(&ip, &t) else { return false };
+        let i = self.find(&ip, &t)?;
         if t.flags & RST != 0 {
             self.flows.swap_remove(i);
-            return false;
+            return None;
         }
-        let Some(flow) = self.flows.get_mut(i) else { return false };
+        let flow = self.flows.get_mut(i)?;
         let payload = len.saturating_sub(ip.header + t.header) as u32;
         let end = t.seq.wrapping_add(payload).wrapping_add(u32::from(t.flags & FIN != 0));
         if payload == 0 && t.flags & FIN == 0 {
@@ -257,7 +278,7 @@ impl Reflections {
             if flow.fin_sent && t.ack == flow.snd_nxt {
                 self.flows.swap_remove(i);
             }
-            return false;
+            return None;
         }
         flow.pending = true;
         if end.wrapping_sub(flow.rcv_nxt) as i32 > 0 {
@@ -273,11 +294,13 @@ impl Reflections {
             flow.snd_nxt = seq.wrapping_add(1);
             flow.fin_sent = true;
             self.send(fin);
-        } else if flow.unacked >= tx.ack_bytes {
+            return Some(Answer::Control);
+        }
+        if flow.unacked >= tx.ack_bytes {
             let ack = flow.acknowledge();
             self.send(ack);
         }
-        true
+        Some(Answer::Ack)
     }
 
     fn open_flow(&mut self, ip: &Ip, t: &Tcp, asked: &Options, mtu: u32) {
@@ -319,14 +342,24 @@ impl DeviceTx for ReflectorTx {
         if skb.headlen() < 40 {
             let _ = skb.may_pull(len.min(120));
         }
-        self.rang |= self.shared.state.lock().segment_arrives(skb.head(), len, self);
+        let answer = self.shared.state.lock().segment_arrives(skb.head(), len, self);
+        self.rang = self.rang.max(answer);
         Xmit::Sent
     }
 
     fn kick(&mut self) {
-        if std::mem::take(&mut self.rang) {
-            self.shared.news.store(true, Ordering::Release);
-            self.shared.wake.signal();
+        let Some(answer) = self.rang.take() else { return };
+        let shared = &self.shared;
+        if answer == Answer::Control {
+            shared.loud.store(true, Ordering::SeqCst);
+        }
+        // A look before the store, which would take the line from a receiver that is looking.
+        if !shared.news.load(Ordering::SeqCst) {
+            shared.news.store(true, Ordering::SeqCst);
+        }
+        // Dekker with `arm`: it ends the quiet, then looks at the news.
+        if answer == Answer::Control || !shared.quiet.load(Ordering::SeqCst) {
+            shared.wake.signal();
         }
     }
 
@@ -337,13 +370,20 @@ impl DeviceTx for ReflectorTx {
 
 struct ReflectorRx {
     shared: Arc<Shared>,
+    ack_delay: Duration,
+    /// Something was received since the last `arm`.
+    answered: bool,
 }
 
 impl DeviceRx for ReflectorRx {
     fn poll_rx(&mut self, budget: usize, out: &mut Vec<SkBuff>) -> usize {
-        if !self.shared.news.load(Ordering::Relaxed) || !self.shared.news.swap(false, Ordering::Acquire) {
+        let gather = self.answered && !self.ack_delay.is_zero() && !self.shared.loud.load(Ordering::SeqCst);
+        if gather || !self.shared.news.load(Ordering::Relaxed) {
             return 0;
         }
+        // Before the look at what there is: what comes after it is news again.
+        self.shared.loud.store(false, Ordering::SeqCst);
+        self.shared.news.store(false, Ordering::SeqCst);
         let before = out.len();
         let mut state = self.shared.state.lock();
         let Reflections { flows, rx, .. } = &mut *state;
@@ -353,10 +393,11 @@ impl DeviceRx for ReflectorRx {
         // What has come first goes first: an acknowledgment made now covers all of it.
         out.extend(owed.take(budget - n));
         if !rx.is_empty() || flows.iter().any(|f| f.pending) {
-            self.shared.news.store(true, Ordering::Release);
+            self.shared.news.store(true, Ordering::SeqCst);
         }
         drop(state);
         let n = out.len() - before;
+        self.answered |= n > 0;
         self.shared.stats.acks.fetch_add(n as u64, Ordering::Relaxed);
         n
     }
@@ -366,12 +407,21 @@ impl DeviceRx for ReflectorRx {
     }
 
     fn arm(&mut self) -> bool {
-        self.shared.wake.prepare();
-        let idle = !self.shared.news.load(Ordering::SeqCst);
+        let shared = &self.shared;
+        // Where acknowledgments came, more will: they may gather for one sleep.
+        let quiet = std::mem::take(&mut self.answered) && !self.ack_delay.is_zero();
+        shared.quiet.store(quiet, Ordering::SeqCst);
+        shared.wake.prepare();
+        let news = if quiet { &shared.loud } else { &shared.news };
+        let idle = !news.load(Ordering::SeqCst);
         if !idle {
-            self.shared.wake.cancel();
+            shared.wake.cancel();
         }
         idle
+    }
+
+    fn rest(&self) -> Option<Duration> {
+        self.shared.quiet.load(Ordering::SeqCst).then_some(self.ack_delay)
     }
 }
 

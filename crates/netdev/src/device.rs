@@ -5,6 +5,7 @@
 //! of its own.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use skb::SkBuff;
 
@@ -113,6 +114,11 @@ pub trait DeviceRx: Send {
     /// there is work now. Also consumes a stale wake-up.
     fn arm(&mut self) -> bool {
         true
+    }
+    /// After `arm` said `true`: how long one may sleep at most though `wait_fd` is silent. For a device that
+    /// lets work gather before it interrupts.
+    fn rest(&self) -> Option<Duration> {
+        None
     }
 }
 

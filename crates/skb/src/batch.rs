@@ -94,3 +94,6 @@ fn report(mut g: Gathered) {
     g.records.clear();
     let _ = SPARE.try_with(|s| s.set(g.records));
 }
+
+#[cfg(test)]
+mod tests;
