@@ -13,7 +13,7 @@ use uncopied::link::{self, EngineHandle, LinkConfig};
 use uncopied::netns::{PrivateNet, PrivateNetError, enter_private_net};
 use uncopied::reflector::{Reflector, ReflectorConfig};
 use uncopied::tap::{TapConfig, TapDevice};
-use uncopied::{Stack, TcpListener};
+use uncopied::{Builder, Stack, TcpListener};
 
 use crate::Error;
 use crate::cputime::{Meter, Spent};
@@ -24,6 +24,12 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 const OURS: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2)), 24);
 const BARE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+
+/// Send buffer of a stack that is measured in this process, in bytes.
+const SNDBUF: usize = 16 << 20;
+
+/// How long a reflector's acknowledgments gather: what many cards default to.
+const ACK_DELAY: Duration = Duration::from_micros(20);
 
 /// What the receiver does with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +149,7 @@ impl Peer {
     pub fn link(check: Check) -> Result<Self, Error> {
         let (left, right, engine) = link::pair(LinkConfig::default());
         let engine = engine.spawn("nic")?;
-        let stack = Stack::builder().device(left, &[("10.0.0.1".parse()?, 24)]).build()?;
+        let stack = sender().device(left, &[("10.0.0.1".parse()?, 24)]).build()?;
         let other = Stack::builder().device(right, &[("10.0.0.2".parse()?, 24)]).build()?;
         stack.spawn()?;
         other.spawn()?;
@@ -155,8 +161,8 @@ impl Peer {
 
     /// A device that acknowledges at once and touches no payload.
     pub fn reflector() -> Result<Self, Error> {
-        let device = Reflector::new(ReflectorConfig::default());
-        let stack = Stack::builder().device(device, &[("10.0.0.1".parse()?, 24)]).build()?;
+        let device = Reflector::new(ReflectorConfig { ack_delay: ACK_DELAY, ..ReflectorConfig::default() });
+        let stack = sender().device(device, &[("10.0.0.1".parse()?, 24)]).build()?;
         stack.spawn()?;
         Ok(Self { stack, addr: "10.0.0.2:5001".parse()?, receiver: None, kind: Kind::Reflector })
     }
@@ -203,6 +209,17 @@ impl Peer {
         drop(sender.close()?);
         Ok((report.bytes, spent))
     }
+}
+
+/// A stack for one bulk flow, with a send buffer larger than the largest receive window (6 MiB): the sender is
+/// ahead of the window then, and packets leave when acknowledgments come. The limits on lent memory follow: so
+/// many bytes may be lent, and so many calls of 4 KB be unread.
+fn sender() -> Builder {
+    Stack::builder().configure(|c| {
+        c.sndbuf = SNDBUF;
+        c.memlock = c.memlock.max(2 * SNDBUF as u64);
+        c.optmem_max = c.optmem_max.max(1 << 20);
+    })
 }
 
 fn private_tap(net: &PrivateNet, napi: bool) -> Result<TapDevice, PrivateNetError> {

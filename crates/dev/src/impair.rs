@@ -368,6 +368,10 @@ impl DeviceRx for ImpairRx {
         }
         self.inner.arm()
     }
+
+    fn rest(&self) -> Option<Duration> {
+        self.inner.rest()
+    }
 }
 
 /// The inner device's descriptor and a timer, as one descriptor.

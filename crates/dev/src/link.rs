@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use crossbeam_queue::ArrayQueue;
-use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, Xmit};
+use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, TxDone, TxPending, Xmit};
 use skb::SkBuff;
 use time::Duration;
 
@@ -145,6 +145,12 @@ impl Port {
     }
 }
 
+impl TxPending for Port {
+    fn is_pending(&self) -> bool {
+        !self.done.is_empty()
+    }
+}
+
 /// Two connected cards, and the engine without which nothing moves.
 ///
 /// Panics if the process has no descriptors left for the two wake-ups.
@@ -244,6 +250,10 @@ impl DeviceTx for LinkTx {
             self.bell.ring();
         }
         n
+    }
+
+    fn tx_done(&self) -> TxDone {
+        TxDone::Told(self.port.clone())
     }
 }
 

@@ -3,20 +3,23 @@
 //! What it measures is the stack alone: one TCP flow into it costs the sender's own work and nothing
 //! else. It speaks just enough TCP: a SYN is answered with a SYN-ACK that agrees to what was asked (MSS,
 //! window scaling, timestamps, SACK), data is acknowledged cumulatively with the largest window there is,
-//! a FIN is answered with a FIN. It has one acknowledgment per flow and burst (`kick`), and one more
-//! whenever [`ReflectorConfig::ack_bytes`] have gathered before that. Anything but TCP is swallowed.
+//! a FIN is answered with a FIN. What has ended with a `kick` is acknowledged, once per flow, when the
+//! receiving half is polled: bursts that nobody looked at in between share an acknowledgment, as the packets
+//! of an interrupt do. There is one more whenever [`ReflectorConfig::ack_bytes`] have gathered before that.
+//! Anything but TCP is swallowed.
 //!
 //! Each packet is dropped inside `start_xmit`: this hardware is infinitely fast.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, Xmit};
+use netdev::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, TxDone, Xmit};
 use parking_lot::Mutex;
 use skb::{Csum, SkBuff};
 use std::collections::VecDeque;
+use time::Duration;
 
 use crate::hdr::{ACK, Build, FIN, Ip, Options, RST, SYN, Tcp};
 use crate::wake::Wake;
@@ -40,6 +43,10 @@ pub struct ReflectorConfig {
     /// Unacknowledged bytes after which an acknowledgment does not wait for the end of the burst. Default
     /// 256 KiB.
     pub ack_bytes: u32,
+    /// How long acknowledgments gather after some were received, before they interrupt; cards call it
+    /// `rx-usecs`. For receivers that sleep when there is nothing more; those that only poll would have to wait
+    /// for nothing. Default 0: not at all.
+    pub ack_delay: Duration,
 }
 
 impl Default for ReflectorConfig {
@@ -50,6 +57,7 @@ impl Default for ReflectorConfig {
             features: Features::all(),
             gso_max_size: 65535,
             ack_bytes: 256 * 1024,
+            ack_delay: Duration::ZERO,
         }
     }
 }
@@ -76,7 +84,10 @@ impl Reflector {
     /// A reflector. Panics if the process has no descriptor left.
     pub fn new(config: ReflectorConfig) -> Self {
         let shared = Shared {
-            rx: Mutex::default(),
+            state: Mutex::default(),
+            news: AtomicBool::new(false),
+            loud: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
             wake: Wake::new().expect("a descriptor for the wake-ups of a reflector"),
             stats: Arc::default(),
         };
@@ -102,23 +113,33 @@ impl Device for Reflector {
     }
 
     fn open(self: Box<Self>) -> (Box<dyn DeviceTx>, Box<dyn DeviceRx>) {
-        let tx = ReflectorTx {
-            shared: self.shared.clone(),
-            flows: Vec::new(),
-            last: 0,
-            rang: false,
-            ack_bytes: self.config.ack_bytes,
-            mtu: self.config.mtu,
-        };
-        (Box::new(tx), Box::new(ReflectorRx { shared: self.shared }))
+        let (ack_bytes, mtu) = (self.config.ack_bytes, self.config.mtu);
+        let tx = ReflectorTx { shared: self.shared.clone(), rang: None, ack_bytes, mtu };
+        let rx = ReflectorRx { shared: self.shared, ack_delay: self.config.ack_delay, answered: false };
+        (Box::new(tx), Box::new(rx))
     }
 }
 
 #[derive(Debug)]
 struct Shared {
-    rx: Mutex<VecDeque<SkBuff>>,
+    state: Mutex<Reflections>,
+    /// A burst has ended since the last look: only then is `state` worth its lock.
+    news: AtomicBool,
+    /// The news are more than acknowledgments.
+    loud: AtomicBool,
+    /// Acknowledgments gather: who receives sleeps, and will look by itself.
+    quiet: AtomicBool,
     wake: Wake,
     stats: Arc<ReflectorStats>,
+}
+
+/// The connections, and what is on its way back beside the acknowledgments they owe.
+#[derive(Debug, Default)]
+struct Reflections {
+    flows: Vec<Flow>,
+    /// The flow of the last segment: usually that of the next.
+    last: usize,
+    rx: VecDeque<SkBuff>,
 }
 
 /// One connection, from our side.
@@ -172,6 +193,17 @@ impl Flow {
         (o, 12)
     }
 
+    /// Takes the timestamp of a segment, also of one that brings nothing new: a clock that stood still while
+    /// the peer sends again would have every answer taken for an old duplicate. It never goes back, for the
+    /// same reason.
+    fn see_timestamp(&mut self, options: &[u8]) {
+        if let (Some(recent), Some(seen)) = (self.ts_recent, timestamp_of(options))
+            && seen.wrapping_sub(recent) as i32 > 0
+        {
+            self.ts_recent = Some(seen);
+        }
+    }
+
     fn acknowledge(&mut self) -> SkBuff {
         (self.pending, self.unacked) = (false, 0);
         let (options, n) = self.timestamp();
@@ -196,18 +228,24 @@ impl Flow {
     }
 }
 
+/// What a segment calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    /// An acknowledgment: it may gather with others.
+    Ack,
+    /// The beginning or the end of a connection.
+    Control,
+}
+
 struct ReflectorTx {
     shared: Arc<Shared>,
-    flows: Vec<Flow>,
-    /// The flow of the last segment: usually that of the next.
-    last: usize,
-    /// Something was sent back since the last `kick`.
-    rang: bool,
+    /// What is to be answered since the last `kick`.
+    rang: Option<Answer>,
     ack_bytes: u32,
     mtu: u32,
 }
 
-impl ReflectorTx {
+impl Reflections {
     fn find(&mut self, ip: &Ip, t: &Tcp) -> Option<usize> {
         if !self.flows.get(self.last).is_some_and(|f| f.is(ip, t)) {
             self.last = self.flows.iter().position(|f| f.is(ip, t))?;
@@ -216,24 +254,23 @@ impl ReflectorTx {
     }
 
     fn send(&mut self, skb: SkBuff) {
-        self.rang = true;
-        self.shared.stats.acks.fetch_add(1, Ordering::Relaxed);
-        self.shared.rx.lock().push_back(skb);
+        self.rx.push_back(skb);
     }
 
-    fn segment_arrives(&mut self, head: &[u8], len: usize) {
-        let Some(ip) = Ip::parse(head) else { return };
-        let Some(t) = Tcp::parse(&ip, head) else { return };
+    fn segment_arrives(&mut self, head: &[u8], len: usize, tx: &ReflectorTx) -> Option<Answer> {
+        let ip = Ip::parse(head)?;
+        let t = Tcp::parse(&ip, head)?;
         let options = head.get(ip.header + 20..ip.header + t.header).unwrap_or(&[]);
         if t.flags & SYN != 0 {
-            return self.open_flow(&ip, &t, &Options::parse(options));
+            self.open_flow(&ip, &t, &Options::parse(options), tx.mtu);
+            return Some(Answer::Control);
         }
-        let Some(i) = self.find(&ip, &t) else { return };
+        let i = self.find(&ip, &t)?;
         if t.flags & RST != 0 {
             self.flows.swap_remove(i);
-            return;
+            return None;
         }
-        let Some(flow) = self.flows.get_mut(i) else { return };
+        let flow = self.flows.get_mut(i)?;
         let payload = len.saturating_sub(ip.header + t.header) as u32;
         let end = t.seq.wrapping_add(payload).wrapping_add(u32::from(t.flags & FIN != 0));
         if payload == 0 && t.flags & FIN == 0 {
@@ -241,16 +278,14 @@ impl ReflectorTx {
             if flow.fin_sent && t.ack == flow.snd_nxt {
                 self.flows.swap_remove(i);
             }
-            return;
+            return None;
         }
         flow.pending = true;
         if end.wrapping_sub(flow.rcv_nxt) as i32 > 0 {
             flow.unacked = flow.unacked.saturating_add(end.wrapping_sub(flow.rcv_nxt));
             flow.rcv_nxt = end;
-            if flow.ts_recent.is_some() {
-                flow.ts_recent = timestamp_of(options).or(flow.ts_recent);
-            }
         }
+        flow.see_timestamp(options);
         if t.flags & FIN != 0 {
             flow.pending = false;
             let (o, n) = flow.timestamp();
@@ -259,13 +294,16 @@ impl ReflectorTx {
             flow.snd_nxt = seq.wrapping_add(1);
             flow.fin_sent = true;
             self.send(fin);
-        } else if flow.unacked >= self.ack_bytes {
+            return Some(Answer::Control);
+        }
+        if flow.unacked >= tx.ack_bytes {
             let ack = flow.acknowledge();
             self.send(ack);
         }
+        Some(Answer::Ack)
     }
 
-    fn open_flow(&mut self, ip: &Ip, t: &Tcp, asked: &Options) {
+    fn open_flow(&mut self, ip: &Ip, t: &Tcp, asked: &Options, mtu: u32) {
         if let Some(i) = self.find(ip, t) {
             self.flows.swap_remove(i);
         }
@@ -281,7 +319,7 @@ impl ReflectorTx {
             pending: false,
             fin_sent: false,
         };
-        self.send(flow.syn_ack(asked, self.mtu));
+        self.send(flow.syn_ack(asked, mtu));
         self.flows.push(flow);
     }
 }
@@ -304,32 +342,63 @@ impl DeviceTx for ReflectorTx {
         if skb.headlen() < 40 {
             let _ = skb.may_pull(len.min(120));
         }
-        self.segment_arrives(skb.head(), len);
+        let answer = self.shared.state.lock().segment_arrives(skb.head(), len, self);
+        self.rang = self.rang.max(answer);
         Xmit::Sent
     }
 
     fn kick(&mut self) {
-        for i in 0..self.flows.len() {
-            if let Some(flow) = self.flows.get_mut(i).filter(|f| f.pending) {
-                let ack = flow.acknowledge();
-                self.send(ack);
-            }
+        let Some(answer) = self.rang.take() else { return };
+        let shared = &self.shared;
+        if answer == Answer::Control {
+            shared.loud.store(true, Ordering::SeqCst);
         }
-        if std::mem::take(&mut self.rang) {
-            self.shared.wake.signal();
+        // A look before the store, which would take the line from a receiver that is looking.
+        if !shared.news.load(Ordering::SeqCst) {
+            shared.news.store(true, Ordering::SeqCst);
         }
+        // Dekker with `arm`: it ends the quiet, then looks at the news.
+        if answer == Answer::Control || !shared.quiet.load(Ordering::SeqCst) {
+            shared.wake.signal();
+        }
+    }
+
+    fn tx_done(&self) -> TxDone {
+        TxDone::Never
     }
 }
 
 struct ReflectorRx {
     shared: Arc<Shared>,
+    ack_delay: Duration,
+    /// Something was received since the last `arm`.
+    answered: bool,
 }
 
 impl DeviceRx for ReflectorRx {
     fn poll_rx(&mut self, budget: usize, out: &mut Vec<SkBuff>) -> usize {
-        let mut rx = self.shared.rx.lock();
+        let gather = self.answered && !self.ack_delay.is_zero() && !self.shared.loud.load(Ordering::SeqCst);
+        if gather || !self.shared.news.load(Ordering::Relaxed) {
+            return 0;
+        }
+        // Before the look at what there is: what comes after it is news again.
+        self.shared.loud.store(false, Ordering::SeqCst);
+        self.shared.news.store(false, Ordering::SeqCst);
+        let before = out.len();
+        let mut state = self.shared.state.lock();
+        let Reflections { flows, rx, .. } = &mut *state;
+        let owed = flows.iter_mut().filter(|f| f.pending).map(Flow::acknowledge);
         let n = budget.min(rx.len());
         out.extend(rx.drain(..n));
+        // What has come first goes first: an acknowledgment made now covers all of it.
+        out.extend(owed.take(budget - n));
+        if !rx.is_empty() || flows.iter().any(|f| f.pending) {
+            self.shared.news.store(true, Ordering::SeqCst);
+        }
+        drop(state);
+        let n = out.len() - before;
+        self.answered |= n > 0;
+        self.shared.stats.acks.fetch_add(n as u64, Ordering::Relaxed);
         n
     }
 
@@ -338,12 +407,21 @@ impl DeviceRx for ReflectorRx {
     }
 
     fn arm(&mut self) -> bool {
-        self.shared.wake.prepare();
-        let idle = self.shared.rx.lock().is_empty();
+        let shared = &self.shared;
+        // Where acknowledgments came, more will: they may gather for one sleep.
+        let quiet = std::mem::take(&mut self.answered) && !self.ack_delay.is_zero();
+        shared.quiet.store(quiet, Ordering::SeqCst);
+        shared.wake.prepare();
+        let news = if quiet { &shared.loud } else { &shared.news };
+        let idle = !news.load(Ordering::SeqCst);
         if !idle {
-            self.shared.wake.cancel();
+            shared.wake.cancel();
         }
         idle
+    }
+
+    fn rest(&self) -> Option<Duration> {
+        self.shared.quiet.load(Ordering::SeqCst).then_some(self.ack_delay)
     }
 }
 

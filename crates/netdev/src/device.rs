@@ -5,6 +5,7 @@
 //! of its own.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use skb::SkBuff;
 
@@ -64,6 +65,26 @@ pub enum Xmit {
     Failed(std::io::Error),
 }
 
+/// How to know whether [`DeviceTx::reclaim_tx`] has something to do, without taking the device from whoever
+/// is sending.
+#[derive(Clone, Default)]
+pub enum TxDone {
+    /// Only by calling it.
+    #[default]
+    Ask,
+    /// Never: `start_xmit` keeps nothing.
+    Never,
+    /// By asking the device.
+    Told(std::sync::Arc<dyn TxPending>),
+}
+
+/// Tells whether packets wait to be reclaimed. Packets that come between a no and the sleep that follows are
+/// the device's to report, through its `arm` and `wait_fd`.
+pub trait TxPending: Send + Sync {
+    /// Whether there are any.
+    fn is_pending(&self) -> bool;
+}
+
 /// The transmitting half.
 pub trait DeviceTx: Send {
     /// Hands one packet over. It already conforms to the device's features.
@@ -73,6 +94,10 @@ pub trait DeviceTx: Send {
     /// Drops packets the device is done with; returns how many.
     fn reclaim_tx(&mut self) -> usize {
         0
+    }
+    /// How to know when `reclaim_tx` is worth calling. Asked once.
+    fn tx_done(&self) -> TxDone {
+        TxDone::Ask
     }
 }
 
@@ -89,6 +114,11 @@ pub trait DeviceRx: Send {
     /// there is work now. Also consumes a stale wake-up.
     fn arm(&mut self) -> bool {
         true
+    }
+    /// After `arm` said `true`: how long one may sleep at most though `wait_fd` is silent. For a device that
+    /// lets work gather before it interrupts.
+    fn rest(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -13,8 +13,8 @@ use skb::SkBuff;
 
 use crate::turn::Turn;
 use crate::{
-    Conforming, DeviceInfo, DeviceTx, Direction, DropReason, DroppedFeature, Fifo, Limits, Taps, TxStats,
-    Xmit, fix_features, validate_xmit,
+    Conforming, DeviceInfo, DeviceTx, Direction, DropReason, DroppedFeature, Fifo, Limits, Taps, TxDone,
+    TxStats, Xmit, fix_features, validate_xmit,
 };
 
 /// Queued bytes behind a full device from which on senders should wait: four large packets. Enough to keep
@@ -28,6 +28,7 @@ pub struct Interface {
     dropped_features: ArrayVec<DroppedFeature, 5>,
     taps: Taps,
     device: Turn<Box<dyn DeviceTx>>,
+    tx_done: TxDone,
     queue: Mutex<Fifo>,
     /// Packets and bytes in `queue`, written under its lock.
     queued: AtomicUsize,
@@ -67,6 +68,7 @@ impl Interface {
             info,
             dropped_features,
             taps: Taps::default(),
+            tx_done: tx.tx_done(),
             device: Turn::new(tx),
             queue: Mutex::new(Fifo::new(limits)),
             queued: AtomicUsize::new(0),
@@ -175,12 +177,22 @@ impl Interface {
         }
         self.run_if_left();
         std::sync::atomic::fence(Ordering::SeqCst);
-        self.has_room_now() && self.wanted.swap(false, Ordering::SeqCst)
+        // A look before the swap, which would take the line from the senders at every poll.
+        self.wanted.load(Ordering::SeqCst) && self.has_room_now() && self.wanted.swap(false, Ordering::SeqCst)
     }
 
     /// Drops packets that the device is done with, which completes their calls; returns how many. Waits for
     /// whoever has the device.
     pub fn reclaim_tx(&self) -> usize {
+        let worthwhile = match &self.tx_done {
+            TxDone::Ask => true,
+            TxDone::Never => false,
+            TxDone::Told(device) => device.is_pending(),
+        };
+        if !worthwhile {
+            self.run_if_left();
+            return 0;
+        }
         let n = self.device.wait_once(|tx| tx.reclaim_tx());
         self.run_if_left();
         n

@@ -35,7 +35,7 @@ mod xmit;
 #[cfg(test)]
 mod testing;
 
-pub use device::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, Xmit};
+pub use device::{Device, DeviceInfo, DeviceRx, DeviceTx, Features, LinkKind, TxDone, TxPending, Xmit};
 pub use drops::{DropCounters, DropReason};
 pub use features::{DroppedFeature, fix_features};
 pub use gro::Gro;

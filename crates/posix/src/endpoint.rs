@@ -50,7 +50,7 @@ pub(crate) trait Endpoint: Send + Sync {
     fn is_drained(&self) -> bool;
     /// Takes the number of a lending call of `bytes` bytes that are copied from another process: it completes
     /// when the record is dropped. `None` without `SO_ZEROCOPY`.
-    fn lend_copied(&self, _bytes: u64) -> Result<Option<UbufInfo>> {
+    fn lend_copied(&self, _bytes: u64) -> Result<Option<Arc<UbufInfo>>> {
         Ok(None)
     }
     /// The host's number for it, if the stack is another process's.

@@ -137,7 +137,7 @@ impl Endpoint for Local {
         self.socket.is_drained()
     }
 
-    fn lend_copied(&self, bytes: u64) -> Result<Option<UbufInfo>> {
+    fn lend_copied(&self, bytes: u64) -> Result<Option<Arc<UbufInfo>>> {
         self.socket.lend_copied(bytes, Reason::Process).map_err(errno)
     }
 

@@ -12,6 +12,12 @@ use crate::{Change, MemLock, Reason, UbufInfo};
 /// Bytes of option memory one outstanding call takes until its notification has been read or merged.
 pub const OPTMEM_PER_CALL: usize = size_of::<UbufInfo>() + 2 * size_of::<usize>() + size_of::<Notification>();
 
+/// Records of completed calls that a socket with calls outstanding keeps for its next ones.
+pub(crate) const MOST_SPARE: usize = 1024;
+
+/// A list of so many records is kept though it is empty: most connections lend now and then, and a few at once.
+const FEW: usize = 16;
+
 /// Calls `first..=last` (which may wrap past 2^32) are complete: their memory is the caller's again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -71,7 +77,7 @@ impl Notification {
     }
 
     /// Extends this range by `next` if it directly follows and says the same.
-    fn extend(&mut self, next: Notification) -> bool {
+    pub(crate) fn extend(&mut self, next: Notification) -> bool {
         let follows = self.last.wrapping_add(1) == next.first;
         // A range of all 2^32 numbers would look like an empty one.
         let fits = next.last != self.first.wrapping_sub(1);
@@ -96,8 +102,8 @@ pub trait Notify: Send + Sync {
     fn error_queued(&self);
     /// The checking mode found lent bytes changed before their completion.
     fn lent_bytes_changed(&self, _change: Change) {}
-    /// One call has completed with this outcome; called once per call, before `error_queued`.
-    fn call_completed(&self, _reason: Option<Reason>) {}
+    /// So many calls have completed with this outcome; each is told of once, before `error_queued`.
+    fn calls_completed(&self, _reason: Option<Reason>, _calls: usize) {}
 }
 
 /// A notify that does nothing, for queues that are only read by polling.
@@ -137,8 +143,27 @@ struct Inner {
     /// that a busy socket does not touch the stack's counter for each.
     credit: u64,
     next_id: u32,
+    /// Records for the next calls, as long as any is outstanding. They refer to this queue.
+    spare: Vec<Arc<UbufInfo>>,
     /// The socket is closed: nobody can read any more.
     dead: bool,
+}
+
+impl Inner {
+    /// Keeps records for the next calls; gives all of them back when nothing is outstanding, since a socket
+    /// that sends no more should hold nothing.
+    fn keep_or_return(&mut self, records: &mut Vec<Arc<UbufInfo>>) {
+        if self.outstanding == 0 {
+            records.append(&mut self.spare);
+            if self.spare.capacity() > FEW {
+                self.spare = Vec::new();
+            }
+            return;
+        }
+        let room = MOST_SPARE.saturating_sub(self.spare.len());
+        let from = records.len().saturating_sub(room);
+        self.spare.extend(records.drain(from..));
+    }
 }
 
 /// Completions of one socket, in order of arrival, directly following ranges merged.
@@ -169,7 +194,7 @@ impl ErrorQueue {
     /// `keep` is the buffer when it is lent by value; a borrowed buffer is kept by its caller.
     ///
     /// On error `keep` stays where it is.
-    pub fn begin(self: &Arc<Self>, bytes: u64, keep: &mut Option<Bytes>) -> Result<UbufInfo, LendError> {
+    pub fn begin(self: &Arc<Self>, bytes: u64, keep: &mut Option<Bytes>) -> Result<Arc<UbufInfo>, LendError> {
         let mut inner = self.inner.lock();
         if (inner.charged + 1) * OPTMEM_PER_CALL > self.optmem_max {
             return Err(LendError::OptMem);
@@ -185,8 +210,15 @@ impl ErrorQueue {
         inner.queue.reserve(room);
         let id = inner.next_id;
         inner.next_id = id.wrapping_add(1);
+        let spare = inner.spare.pop();
         drop(inner);
-        Ok(UbufInfo::new(id, bytes, self.clone(), keep.take()))
+        if let Some(mut record) = spare
+            && let Some(call) = Arc::get_mut(&mut record)
+        {
+            call.begin_again(id, bytes, keep.take());
+            return Ok(record);
+        }
+        Ok(Arc::new(UbufInfo::new(id, bytes, self.clone(), keep.take())))
     }
 
     /// Whether a notification waits to be read (`POLLERR`).
@@ -229,25 +261,35 @@ impl ErrorQueue {
         self.pending.store(0, Ordering::Release);
     }
 
-    pub(crate) fn complete(&self, n: Notification, pinned: u64) {
-        self.notify.call_completed(Reason::from_number(n.reason));
+    /// `calls` calls are complete, all those of `n`. Of their records, those that can be used again are taken
+    /// out of `records`; the rest is for the caller to drop.
+    pub(crate) fn complete(
+        &self,
+        n: Notification,
+        calls: usize,
+        pinned: u64,
+        records: &mut Vec<Arc<UbufInfo>>,
+    ) {
+        self.notify.calls_completed(Reason::from_number(n.reason), calls);
         {
             let mut inner = self.inner.lock();
-            inner.outstanding -= 1;
+            inner.outstanding -= calls;
             inner.credit += pinned;
             if inner.outstanding == 0 || inner.credit > self.memlock.most_credit() {
                 self.memlock.release(std::mem::take(&mut inner.credit));
             }
+            inner.keep_or_return(records);
             if inner.dead {
                 return;
             }
             let Inner { queue, charged, .. } = &mut *inner;
             if queue.back_mut().is_some_and(|tail| tail.extend(n)) {
-                *charged -= 1;
+                *charged -= calls;
                 // Whoever saw the tail has been told already, but may have read up to it since: the
                 // wake below is once per new notification, and a merge is none.
                 return;
             }
+            *charged -= calls - 1;
             debug_assert!(queue.len() < queue.capacity(), "room was reserved when the call began");
             queue.push_back(n);
             self.pending.store(queue.len(), Ordering::Release);

@@ -192,7 +192,7 @@ mod tests {
         let queue = queue();
         let memory = vec![7u8; 3000];
         let spans = [Span::of(&memory[..1000]), Span::of(&memory[1000..])];
-        let call = Arc::new(queue.begin(3000, &mut None).unwrap().borrowing(&spans));
+        let call = queue.begin(3000, &mut None).unwrap().borrowing(&spans);
         let frag = call.frag(spans[1]);
         drop(call);
         assert!(is_any_lent());
@@ -216,7 +216,7 @@ mod tests {
         let queue = queue();
         let (lent, other) = (vec![1u8; 100], vec![2u8; 100]);
         let span = Span::of(&lent);
-        let call = Arc::new(queue.begin(100, &mut None).unwrap().borrowing(&[span]));
+        let call = queue.begin(100, &mut None).unwrap().borrowing(&[span]);
         let frag = call.frag(span);
         drop(call);
         assert_eq!(evict(other.as_ptr() as usize, 100), 0);

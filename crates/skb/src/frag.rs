@@ -13,7 +13,19 @@ enum Owner {
     /// Shared immutable bytes that nobody waits for.
     Bytes(Arc<Bytes>),
     /// Memory lent for one send call. It may change under us.
-    Lent(Arc<UbufInfo>),
+    Lent(LentRef),
+}
+
+/// A reference to a lending call. It is there until drop.
+#[derive(Clone, Debug)]
+struct LentRef(Option<Arc<UbufInfo>>);
+
+impl Drop for LentRef {
+    fn drop(&mut self) {
+        if let Some(ubuf) = self.0.take() {
+            UbufInfo::give_back(ubuf);
+        }
+    }
 }
 
 /// A counted reference to a span of memory. Cloning counts; dropping the last one frees the page or
@@ -30,7 +42,7 @@ impl Frag {
     }
 
     pub(crate) fn over_lent(span: Span, ubuf: Arc<UbufInfo>) -> Frag {
-        Frag { span, owner: Owner::Lent(ubuf) }
+        Frag { span, owner: Owner::Lent(LentRef(Some(ubuf))) }
     }
 
     /// A fragment over shared immutable bytes; nobody is notified of its end.
@@ -52,7 +64,7 @@ impl Frag {
         if check {
             call.remember(&[span]);
         }
-        Ok(Arc::new(call).frag(span))
+        Ok(Self::over_lent(span, call))
     }
 
     /// A private copy of `bytes`.
@@ -85,7 +97,7 @@ impl Frag {
     /// The lending call, if the memory is lent.
     pub fn ubuf(&self) -> Option<&Arc<UbufInfo>> {
         match &self.owner {
-            Owner::Lent(ubuf) => Some(ubuf),
+            Owner::Lent(call) => call.0.as_ref(),
             Owner::Page(_) | Owner::Bytes(_) => None,
         }
     }
@@ -126,7 +138,7 @@ impl Frag {
     /// Where the bytes are.
     pub(crate) fn span(&self) -> Span {
         match &self.owner {
-            Owner::Lent(ubuf) => ubuf.current(self.span),
+            Owner::Lent(call) => call.0.as_ref().map_or(self.span, |ubuf| ubuf.current(self.span)),
             Owner::Page(_) | Owner::Bytes(_) => self.span,
         }
     }
@@ -137,7 +149,9 @@ impl Frag {
         let same = match (&self.owner, &next.owner) {
             (Owner::Page(a), Owner::Page(b)) => a.is(b),
             (Owner::Bytes(a), Owner::Bytes(b)) => Arc::ptr_eq(a, b),
-            (Owner::Lent(a), Owner::Lent(b)) => Arc::ptr_eq(a, b),
+            (Owner::Lent(a), Owner::Lent(b)) => {
+                a.0.as_ref().map(Arc::as_ptr) == b.0.as_ref().map(Arc::as_ptr)
+            }
             _ => false,
         };
         if !same || !self.span.touches(next.span) {

@@ -9,7 +9,7 @@
 //!
 //! Each lending send call has one [`UbufInfo`]. Every fragment that points into the call's memory holds
 //! it, whether the fragment sits in a retransmit queue, a device ring, a traffic shaper or a neighbour
-//! queue. **Completion is the drop of the last reference**: [`UbufInfo`]'s `Drop` puts the notification
+//! queue. **Completion is the drop of the last reference**: the end of a call's last fragment puts the notification
 //! on the socket's [`ErrorQueue`]. Nobody calls it, so no path can forget it and no path can do it twice.
 //! Because references are owned by fragments, one packet may carry several calls, and lent and copied
 //! bytes side by side, and each call completes with its own bytes and no others.
@@ -26,6 +26,7 @@
 //! The room for a notification is reserved when the call is begun ([`ErrorQueue::begin`]), which is where
 //! `ENOBUFS` comes from. Completing allocates nothing.
 
+mod batch;
 mod checksum;
 mod errqueue;
 pub mod evict;
@@ -38,6 +39,7 @@ mod reason;
 mod skbuff;
 mod ubuf;
 
+pub use batch::completing_together;
 pub use errqueue::{Completion, ErrorQueue, LendError, Notify, OPTMEM_PER_CALL};
 pub use foreign::{PageWriter, Span};
 pub use frag::Frag;

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use crossbeam_queue::ArrayQueue;
+use parking_lot::Mutex;
 
 use crate::foreign::PageBox;
 use crate::{Frag, PageWriter, Span};
@@ -13,13 +13,15 @@ use crate::{Frag, PageWriter, Span};
 #[derive(Debug)]
 pub struct PagePool {
     page_size: usize,
-    free: ArrayQueue<Box<[u8]>>,
+    max_free: usize,
+    /// The page that came back last is used first: it is still in somebody's cache.
+    free: Mutex<Vec<Box<[u8]>>>,
 }
 
 impl PagePool {
     /// A pool of pages of `page_size` bytes that keeps at most `max_free` (at least one) unused.
     pub fn new(page_size: usize, max_free: usize) -> Arc<Self> {
-        Arc::new(Self { page_size, free: ArrayQueue::new(max_free.max(1)) })
+        Arc::new(Self { page_size, max_free: max_free.max(1), free: Mutex::default() })
     }
 
     /// Bytes per page.
@@ -29,12 +31,13 @@ impl PagePool {
 
     /// Pages waiting to be reused.
     pub fn free_pages(&self) -> usize {
-        self.free.len()
+        self.free.lock().len()
     }
 
     /// A page of one's own, with arbitrary earlier contents.
     pub fn alloc(self: &Arc<Self>) -> PageMut {
-        let buf = self.free.pop().unwrap_or_else(|| vec![0u8; self.page_size].into_boxed_slice());
+        let used = self.free.lock().pop();
+        let buf = used.unwrap_or_else(|| vec![0u8; self.page_size].into_boxed_slice());
         PageMut { buf, pool: self.clone() }
     }
 }
@@ -104,7 +107,14 @@ impl PageRef {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // A full pool hands the buffer back, and it is freed here.
-        drop(self.pool.free.push(self.bytes.take()));
+        let page = self.bytes.take();
+        let mut free = self.pool.free.lock();
+        if free.len() < self.pool.max_free {
+            free.push(page);
+        } else {
+            // Freed with the lock released.
+            drop(free);
+            drop(page);
+        }
     }
 }

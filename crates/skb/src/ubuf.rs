@@ -7,12 +7,18 @@ use bytes::Bytes;
 
 use crate::errqueue::{ErrorQueue, Notification};
 use crate::evict::{self, Loan};
-use crate::{Frag, Reason, Span};
+use crate::{Frag, Reason, Span, batch};
 
-/// The record of one lending call. Fragments own it; its drop is the call's completion.
+/// The record of one lending call. Fragments own it; the end of the last of them is the call's completion.
+///
+/// A record whose call is complete is not freed but [given back](Self::give_back) to its socket, for the next
+/// call: else each would be allocated by the thread that sends and freed by the one that reads packets, which
+/// costs both a cache line more than the rest of the call together.
 #[derive(Debug)]
 pub struct UbufInfo {
     id: u32,
+    /// The call is not complete. A record that waits for its next call has none.
+    live: bool,
     /// Number of the first reason that copied, or of [`Reason::Device`], or 0.
     reason: AtomicU8,
     /// Bytes charged to the memlock bound.
@@ -27,7 +33,18 @@ pub struct UbufInfo {
 
 impl UbufInfo {
     pub(crate) fn new(id: u32, pinned: u64, queue: Arc<ErrorQueue>, keep: Option<Bytes>) -> Self {
-        Self { id, reason: AtomicU8::new(0), pinned, queue, keep, fingerprint: None, loan: None }
+        let reason = AtomicU8::new(0);
+        Self { id, live: true, reason, pinned, queue, keep, fingerprint: None, loan: None }
+    }
+
+    /// Begins another call with the record of one that is complete.
+    pub(crate) fn begin_again(&mut self, id: u32, pinned: u64, keep: Option<Bytes>) {
+        (self.id, self.live, self.pinned, self.keep) = (id, true, pinned, keep);
+        *self.reason.get_mut() = 0;
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<ErrorQueue> {
+        &self.queue
     }
 
     /// The call's number on its socket.
@@ -35,9 +52,12 @@ impl UbufInfo {
         self.id
     }
 
-    /// The call's memory is `spans`, lent by address.
-    pub fn borrowing(mut self, spans: &[Span]) -> Self {
-        self.loan = Loan::new(spans);
+    /// The call's memory is `spans`, lent by address. Say so before the first fragment is made: afterwards it
+    /// does nothing.
+    pub fn borrowing(mut self: Arc<Self>, spans: &[Span]) -> Arc<Self> {
+        if let Some(call) = Arc::get_mut(&mut self) {
+            call.loan = Loan::new(spans);
+        }
         self
     }
 
@@ -72,25 +92,52 @@ impl UbufInfo {
     }
 
     /// Remembers what `spans` hold, to be compared at completion (the checking mode). Call it before the
-    /// first fragment is made.
-    pub fn remember(&mut self, spans: &[Span]) {
-        self.fingerprint = Some(Box::new(Fingerprint::take(spans)));
+    /// first fragment is made: afterwards it does nothing.
+    pub fn remember(self: &mut Arc<Self>, spans: &[Span]) {
+        if let Some(call) = Arc::get_mut(self) {
+            call.fingerprint = Some(Box::new(Fingerprint::take(spans)));
+        }
     }
-}
 
-impl Drop for UbufInfo {
-    fn drop(&mut self) {
+    /// A reference goes. The last one completes the call and gives its record back to the socket. If two go at
+    /// the same moment neither sees that it is the last; then the record is dropped, which completes as well.
+    pub(crate) fn give_back(mut this: Arc<Self>) {
+        // A look before the swaps that `get_mut` costs.
+        if Arc::strong_count(&this) == 1
+            && let Some(call) = Arc::get_mut(&mut this)
+            && let Some((notification, pinned)) = call.end()
+        {
+            batch::add(this, notification, pinned);
+        }
+    }
+
+    /// The memory is the caller's again; what is to be said of it, once.
+    fn end(&mut self) -> Option<(Notification, u64)> {
+        if !std::mem::take(&mut self.live) {
+            return None;
+        }
         if let Some(fingerprint) = self.fingerprint.take() {
             for (offset, len) in fingerprint.changes(|span| self.current(span)) {
                 self.queue.report_change(Change { id: self.id, offset, len });
             }
         }
-        if let Some(loan) = self.loan.as_ref() {
-            Loan::end(loan);
+        let notification = Notification::of_call(self.id, self.reason());
+        if let Some(loan) = self.loan.take() {
+            Loan::end(&loan);
         }
         // The buffer goes first: memory that is reported free is free.
         drop(self.keep.take());
-        self.queue.complete(Notification::of_call(self.id, self.reason()), self.pinned);
+        Some((notification, self.pinned))
+    }
+}
+
+impl Drop for UbufInfo {
+    fn drop(&mut self) {
+        if let Some((notification, pinned)) = self.end() {
+            // What this thread has gathered came first.
+            batch::flush();
+            self.queue.complete(notification, 1, pinned, &mut Vec::new());
+        }
     }
 }
 

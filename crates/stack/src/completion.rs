@@ -111,12 +111,18 @@ fn finish(socket: &Arc<TcpSocket>, mut fx: Effects) {
         let now = fx.now(&socket.shared);
         ingress::listener_input(&socket.shared, &listener, flow, syn, now);
     }
-    fx.released.clear();
+    skb::completing_together(|| fx.released.clear());
     scratch::put(fx.released);
     if fx.outcome.contains(Outcome::CONNECTED) {
         socket.announce();
     }
-    socket.ready.wake(fx.wake);
+    wakes::wake(&socket.ready, fx.wake);
+}
+
+/// Runs a round of the packet side. Calls that complete meanwhile are reported together, and sleepers are
+/// woken when it is done: whoever wakes in the middle finds little to do, and sleeps again.
+pub(crate) fn together<R>(round: impl FnOnce() -> R) -> R {
+    wakes::together(|| skb::completing_together(round))
 }
 
 /// Drops what devices have sent, and lets sockets that waited for room go on. Returns how much was done.
@@ -135,6 +141,57 @@ pub(crate) fn reclaim(shared: &Shared, now: Instant) -> usize {
         }
     }
     work
+}
+
+/// Wakes that wait for the end of a round.
+mod wakes {
+    use std::cell::{Cell, RefCell};
+    use std::sync::Arc;
+
+    use crate::readiness::{Readiness, Ready};
+
+    thread_local! {
+        static IN_ROUND: Cell<bool> = const { Cell::new(false) };
+        static LATER: RefCell<Vec<(Arc<Readiness>, Ready)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Wakes now, or at the end of the round that this thread is in.
+    pub(super) fn wake(socket: &Arc<Readiness>, what: Ready) {
+        if what.is_empty() {
+            return;
+        }
+        // A thread that is ending has no list any more.
+        let later = IN_ROUND.try_with(Cell::get).unwrap_or(false)
+            && LATER.try_with(|l| add(&mut l.borrow_mut(), socket, what)).is_ok();
+        if !later {
+            socket.wake(what);
+        }
+    }
+
+    /// Packets of one connection come in a row: looking at the last entry is enough.
+    fn add(later: &mut Vec<(Arc<Readiness>, Ready)>, socket: &Arc<Readiness>, what: Ready) {
+        match later.last_mut().filter(|(known, _)| Arc::ptr_eq(known, socket)) {
+            Some((_, known)) => *known |= what,
+            None => later.push((socket.clone(), what)),
+        }
+    }
+
+    pub(super) fn together<R>(round: impl FnOnce() -> R) -> R {
+        struct Round;
+        impl Drop for Round {
+            fn drop(&mut self) {
+                let _ = IN_ROUND.try_with(|r| r.set(false));
+                let mut woken = LATER.try_with(RefCell::take).unwrap_or_default();
+                for (socket, what) in woken.drain(..) {
+                    socket.wake(what);
+                }
+                let _ = LATER.try_with(|l| *l.borrow_mut() = woken);
+            }
+        }
+        let nested = IN_ROUND.try_with(|r| r.replace(true)).unwrap_or(true);
+        let _round = (!nested).then_some(Round);
+        round()
+    }
 }
 
 /// Bags for released fragments, kept per thread so that an ACK allocates nothing.

@@ -24,11 +24,14 @@ const TCP_CHECKSUM: u16 = 16;
 
 /// Sends what the connection may send now.
 pub(crate) fn push(shared: &Shared, socket: &Arc<TcpSocket>, core: &mut Core, fx: &mut Effects) {
-    let Core { role: Role::Open(tcb), dst, .. } = core else { return };
+    let Core { role: Role::Open(tcb), dst, last_push, .. } = core else { return };
     if !tcb.wants_to_send() {
         return;
     }
-    let now = fx.now(shared);
+    // The packet side's time is that of its poll's beginning, and a send call may have come in between: to
+    // the peer, a timestamp that goes back is an old duplicate (RFC 7323, 5).
+    let now = fx.now(shared).max(*last_push);
+    *last_push = now;
     // 1. Where to. Cached in the socket until the network says otherwise.
     refresh_destination(shared, tcb, dst, core.flow.map(|f| (f.local.ip(), f.remote.ip())), now);
     let device = dst.as_ref().and_then(|d| shared.interface(d.ifindex));

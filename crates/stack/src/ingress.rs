@@ -37,6 +37,10 @@ pub struct Polled {
 
 /// One round of the packet side.
 pub(crate) fn poll(shared: &Arc<Shared>, side: &mut RxSide, now: Instant) -> Polled {
+    completion::together(|| round(shared, side, now))
+}
+
+fn round(shared: &Arc<Shared>, side: &mut RxSide, now: Instant) -> Polled {
     let mut work = 0;
     // 1. What devices have finished with is dropped, which completes calls; what waited for room goes on.
     work += completion::reclaim(shared, now);

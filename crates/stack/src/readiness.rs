@@ -35,9 +35,9 @@ impl Ready {
 #[derive(Default)]
 struct Waiters {
     /// Threads in [`Readiness::wait`].
-    sleeping: usize,
-    /// Counts changes, so that a thread that saw the old state does not sleep through the new one.
-    generation: u64,
+    sleeping: u32,
+    /// What they sleep for, together. A writer in a full window is not woken for each completion.
+    asleep_for: Ready,
     wakers: Vec<(Ready, Waker)>,
 }
 
@@ -82,7 +82,6 @@ impl Readiness {
         let mut woken = Vec::new();
         {
             let mut w = self.waiters.lock();
-            w.generation += 1;
             let relevant = what.union(if what.intersects(Ready::ALWAYS) { Ready::all() } else { what });
             w.wakers.retain(|(interest, waker)| {
                 let hit = interest.intersects(relevant);
@@ -94,7 +93,7 @@ impl Readiness {
             if w.wakers.is_empty() && w.sleeping == 0 {
                 self.awaited.store(false, Ordering::Relaxed);
             }
-            if w.sleeping > 0 {
+            if w.sleeping > 0 && w.asleep_for.intersects(what) {
                 self.changed.notify_all();
             }
         }
@@ -103,11 +102,13 @@ impl Readiness {
         }
     }
 
-    /// Sleeps until `ready()` says yes or `timeout` is over; the last answer. `ready` must read the level.
-    pub(crate) fn wait(&self, timeout: Option<Duration>, ready: impl Fn() -> bool) -> bool {
+    /// Sleeps until `ready()` says yes or `timeout` is over; the last answer. `ready` must read the level, and
+    /// say yes only for something of `interest`.
+    pub(crate) fn wait(&self, interest: Ready, timeout: Option<Duration>, ready: impl Fn() -> bool) -> bool {
         let deadline = timeout.map(|t| std::time::Instant::now() + t);
         let mut w = self.waiters.lock();
         w.sleeping += 1;
+        w.asleep_for |= interest;
         let mut yes;
         loop {
             self.awaited.store(true, Ordering::Relaxed);
@@ -126,6 +127,9 @@ impl Readiness {
             }
         }
         w.sleeping -= 1;
+        if w.sleeping == 0 {
+            w.asleep_for = Ready::empty();
+        }
         if w.sleeping == 0 && w.wakers.is_empty() {
             self.awaited.store(false, Ordering::Relaxed);
         }
@@ -160,7 +164,7 @@ mod tests {
     fn a_sleeper_is_woken_by_a_level_it_waits_for() {
         let r = Arc::new(Readiness::default());
         let r2 = r.clone();
-        let t = std::thread::spawn(move || r2.wait(None, || r2.get().contains(Ready::IN)));
+        let t = std::thread::spawn(move || r2.wait(Ready::IN, None, || r2.get().contains(Ready::IN)));
         std::thread::sleep(Duration::from_millis(20));
         let new = r.set(Ready::IN);
         assert_eq!(new, Ready::IN);
@@ -172,6 +176,6 @@ mod tests {
     #[test]
     fn a_wait_ends_with_its_timeout() {
         let r = Readiness::default();
-        assert!(!r.wait(Some(Duration::from_millis(5)), || false));
+        assert!(!r.wait(Ready::IN, Some(Duration::from_millis(5)), || false));
     }
 }

@@ -67,10 +67,10 @@ pub(crate) fn sleep(shared: &Shared, side: &mut RxSide, next: Option<Instant>) {
             .chain([shared.wakeup.fd()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let timeout = next.map(|n| {
-            let left = n - shared.now();
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-        });
+        let rest = side.devices.iter().filter_map(|d| d.rest());
+        let left = rest.chain(next.map(|n| n - shared.now())).min();
+        let timeout =
+            left.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
         // A signal (`EINTR`) is a reason to look around, like any other.
         let _ = poll(&mut fds, timeout.as_ref());
     }

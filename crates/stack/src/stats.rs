@@ -54,10 +54,10 @@ impl Counters {
         tracing::trace!(reason = reason.as_str(), "packet dropped");
     }
 
-    pub(crate) fn call_completed(&self, reason: Option<Reason>) {
+    pub(crate) fn calls_completed(&self, reason: Option<Reason>, calls: usize) {
         let index = reason.map_or(0, |r| usize::from(r as u8));
         if let Some(c) = self.packet.calls.get(index) {
-            Self::add(c, 1);
+            Self::add(c, calls as u64);
         }
     }
 

@@ -284,7 +284,7 @@ impl TcpSocket {
                     if self.shared.config.check_lent {
                         begun.remember(io.spans());
                     }
-                    call.insert(Arc::new(begun)).clone()
+                    call.insert(begun).clone()
                 }
             };
             let tcb = sendable(core)?;
@@ -306,7 +306,7 @@ impl TcpSocket {
 
     /// Takes the number of a lending call whose bytes its caller copies, for `reason`; the call completes when
     /// the record is dropped. `None` without `SO_ZEROCOPY`.
-    pub fn lend_copied(&self, bytes: u64, reason: Reason) -> Result<Option<UbufInfo>, Error> {
+    pub fn lend_copied(&self, bytes: u64, reason: Reason) -> Result<Option<Arc<UbufInfo>>, Error> {
         if !self.zerocopy() {
             return Ok(None);
         }
@@ -521,7 +521,7 @@ impl TcpSocket {
 
     /// Sleeps until the socket is ready for any of `interest`; false if `timeout` ran out first.
     pub fn wait(&self, interest: Ready, timeout: Option<Duration>) -> bool {
-        self.ready.wait(timeout, || self.ready().intersects(interest))
+        self.ready.wait(interest, timeout, || self.ready().intersects(interest))
     }
 
     /// Wakes `waker` the next time the socket becomes ready for `interest`, an error or a hang-up, or, being

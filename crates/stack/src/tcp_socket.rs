@@ -60,6 +60,8 @@ pub(crate) struct Core {
     /// The page that copying sends fill.
     pub(crate) tail: Option<PageWriter>,
     pub(crate) timer: Option<Armed>,
+    /// The time of the last look for something to send.
+    pub(crate) last_push: Instant,
     /// `SO_ERROR`: reported once.
     pub(crate) error: Option<Error>,
     /// What `Tcb`s of this socket begin with.
@@ -82,6 +84,7 @@ impl Core {
             reuse: Reuse::default(),
             tail: None,
             timer: None,
+            last_push: Instant::ZERO,
             error: None,
             config,
             parent: Weak::new(),
@@ -201,10 +204,10 @@ impl Notify for Completed {
         self.ready.wake(Ready::ERR);
     }
 
-    fn call_completed(&self, reason: Option<Reason>) {
-        self.counters.call_completed(reason);
+    fn calls_completed(&self, reason: Option<Reason>, calls: usize) {
+        self.counters.calls_completed(reason, calls);
         if let Some(reason) = reason.filter(|r| r.is_copy()) {
-            tracing::debug!(%reason, "lent bytes were copied");
+            tracing::debug!(%reason, calls, "lent bytes were copied");
         }
     }
 

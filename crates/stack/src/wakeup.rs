@@ -14,12 +14,15 @@ pub(crate) struct Wakeup {
     fd: OwnedFd,
     /// Nanoseconds of the deadline; 0 while awake.
     sleeping_until: AtomicU64,
+    /// Writes to the descriptor, made or about to be made, that were not read: without any, reading it is a
+    /// system call for nothing. One that comes after the read ends the next sleep early, which does no harm.
+    owed: AtomicU64,
 }
 
 impl Wakeup {
     pub(crate) fn new() -> std::io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd, sleeping_until: AtomicU64::new(0) })
+        Ok(Self { fd, sleeping_until: AtomicU64::new(0), owed: AtomicU64::new(0) })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -36,9 +39,12 @@ impl Wakeup {
     /// Says that the thread is awake, and forgets wake-ups that came.
     pub(crate) fn awake(&self) {
         self.sleeping_until.store(0, Ordering::Relaxed);
-        let mut count = [0u8; 8];
-        // Empty (`EAGAIN`) is the usual answer.
-        let _ = rustix::io::read(&self.fd, &mut count);
+        if self.owed.load(Ordering::Relaxed) > 0 {
+            let mut count = [0u8; 8];
+            if rustix::io::read(&self.fd, &mut count) == Ok(8) {
+                self.owed.fetch_sub(u64::from_ne_bytes(count), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Work that must begin by `at` was made.
@@ -61,6 +67,7 @@ impl Wakeup {
 
     fn wake(&self) {
         self.sleeping_until.store(0, Ordering::Relaxed);
+        self.owed.fetch_add(1, Ordering::Relaxed);
         // Fails only when the count is full, and then it is awake.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }

@@ -589,3 +589,24 @@ fn a_syn_to_a_connection_in_time_wait_opens_the_next_one_at_once() {
         assert_eq!((net.a.connections(), net.b.connections()), (0, 1), "{round}");
     }
 }
+
+// Ours: the packet side acts at the time its round began; a send call may have come in between. What went back in
+// time was an old duplicate to the peer (RFC 7323, 5), and dropped.
+#[test]
+fn timestamps_never_go_back_though_the_packet_side_is_late() {
+    let mut net = Pair::new();
+    let (tx, rx, _listener) = net.connect();
+    let round_began = net.clock.now();
+    net.clock.advance(Duration::from_millis(100));
+    let stamp = |net: &Pair| {
+        let bytes = net.at_a.pop_tx().unwrap().to_vec();
+        assert_eq!(bytes[40..44], [1, 1, 8, 10]);
+        u32::from_be_bytes(bytes[44..48].try_into().unwrap())
+    };
+    tx.send(&[1; 100]).unwrap();
+    let first = stamp(&net);
+    rx.send(&[2; 100]).unwrap();
+    net.at_a.push_rx(arriving(&net.at_b.pop_tx().unwrap()));
+    net.a.poll(round_began);
+    assert!(stamp(&net).wrapping_sub(first) < 1 << 31);
+}

@@ -1,4 +1,5 @@
 use super::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const OPTIONS: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 77, 0, 0, 0, 0, 1, 3, 3, 7];
 const STAMP: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 99, 0, 0, 0, 77];
@@ -12,8 +13,18 @@ struct Bench {
 
 impl Bench {
     fn new(us: &str, them: &str) -> Self {
-        let (tx, rx) = Box::new(Reflector::new(ReflectorConfig::default())).open();
+        Self::with(us, them, ReflectorConfig::default())
+    }
+
+    fn with(us: &str, them: &str, config: ReflectorConfig) -> Self {
+        let (tx, rx) = Box::new(Reflector::new(config)).open();
         Self { tx, rx, us: us.parse().unwrap(), them: them.parse().unwrap() }
+    }
+
+    fn is_signalled(&self) -> bool {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let fd = self.rx.wait_fd().unwrap();
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&zero)) == Ok(1)
     }
 
     fn send(&mut self, flags: u8, seq: u32, ack: u32, options: &[u8], payload: usize) {
@@ -108,4 +119,65 @@ fn garbage_is_swallowed() {
         assert!(matches!(b.tx.start_xmit(SkBuff::from_slice(bytes)), Xmit::Sent));
     }
     assert!(b.replies().is_empty());
+}
+
+/// Otherwise every answer to it is an old duplicate (RFC 7323, 5.3), for ever.
+#[test]
+fn a_segment_sent_again_brings_its_timestamp_and_an_older_one_does_not() {
+    let mut b = Bench::new("10.0.0.1", "10.0.0.2");
+    b.send(SYN, 999, 0, &OPTIONS, 0);
+    b.replies();
+    let stamp = |val: u8| {
+        let mut o = STAMP;
+        o[7] = val;
+        o
+    };
+    let mut answered = |seq: u32, val: u8| {
+        b.send(ACK, seq, 1, &stamp(val), 100);
+        b.replies()[0].1.timestamp
+    };
+    assert_eq!(answered(1000, 99), Some(99));
+    assert_eq!(answered(1100, 98), Some(99), "a clock does not go back");
+    assert_eq!(answered(1000, 120), Some(120), "nothing new but the time");
+}
+
+#[test]
+fn bursts_between_two_looks_share_an_acknowledgment() {
+    let mut b = Bench::new("10.0.0.1", "10.0.0.2");
+    b.send(SYN, 999, 0, &OPTIONS, 0);
+    b.replies();
+    for i in 0..3 {
+        b.send(ACK, 1000 + i * 100, 1, &STAMP, 100);
+        b.tx.kick();
+    }
+    let acks: Vec<u32> = b.replies().iter().map(|(t, _)| t.ack).collect();
+    assert_eq!(acks, [1300]);
+}
+
+#[test]
+fn acknowledgments_gather_while_the_receiver_rests_and_the_end_of_a_connection_does_not() {
+    let delay = Duration::from_micros(20);
+    let config = ReflectorConfig { ack_delay: delay, ..ReflectorConfig::default() };
+    let mut b = Bench::with("10.0.0.1", "10.0.0.2", config);
+    b.send(SYN, 999, 0, &OPTIONS, 0);
+    assert_eq!(b.replies().len(), 1);
+    assert!(b.rx.arm(), "nothing more");
+    assert_eq!(b.rx.rest(), Some(delay), "but soon to come");
+    b.send(ACK, 1000, 1, &STAMP, 100);
+    b.tx.kick();
+    assert!(!b.is_signalled(), "it gathers");
+    assert_eq!(b.replies().len(), 1, "after the rest");
+    b.send(ACK, 1100, 1, &STAMP, 100);
+    assert!(b.replies().is_empty(), "one look per rest");
+    assert!(b.rx.arm());
+    b.send(ACK | FIN, 1200, 1, &STAMP, 100);
+    b.tx.kick();
+    assert!(b.is_signalled());
+    assert_eq!(b.replies().len(), 1);
+    assert!(b.rx.arm(), "a rest, as something came");
+    assert!(b.rx.arm(), "and a sleep, as nothing did");
+    assert_eq!(b.rx.rest(), None);
+    b.send(ACK | FIN, 1200, 1, &STAMP, 100);
+    b.tx.kick();
+    assert!(b.is_signalled());
 }

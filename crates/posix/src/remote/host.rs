@@ -202,7 +202,7 @@ impl Guest {
         self: &Arc<Self>,
         request: Request,
         bytes: &[u8],
-        reserved: &mut Option<(u64, UbufInfo)>,
+        reserved: &mut Option<(u64, Arc<UbufInfo>)>,
     ) -> Result<(Outcome, Vec<u8>, Option<Line>)> {
         let outcome = match request {
             Request::Send { id, flags, lend } => self.send(id, bytes, flags, lend, reserved)?,

@@ -9,7 +9,7 @@ fn queue(optmem: usize, memlock: u64) -> Arc<ErrorQueue> {
 fn lend(q: &Arc<ErrorQueue>, bytes: &'static [u8]) -> Frag {
     let lent = Lent::from(bytes).into_bytes();
     let span = Span::of(&lent);
-    Arc::new(q.begin(bytes.len() as u64, &mut Some(lent)).unwrap()).frag(span)
+    q.begin(bytes.len() as u64, &mut Some(lent)).unwrap().frag(span)
 }
 
 fn plain(first: u32, last: u32) -> Completion {

@@ -8,7 +8,7 @@ fn queue() -> Arc<ErrorQueue> {
 fn lend(q: &Arc<ErrorQueue>, bytes: Vec<u8>) -> Frag {
     let lent = Lent::from(bytes).into_bytes();
     let span = Span::of(&lent);
-    Arc::new(q.begin(span.len() as u64, &mut Some(lent)).unwrap()).frag(span)
+    q.begin(span.len() as u64, &mut Some(lent)).unwrap().frag(span)
 }
 
 fn counting(n: usize) -> Vec<u8> {
