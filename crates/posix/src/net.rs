@@ -183,7 +183,9 @@ fn deliver(stack: &Stack) {
             (left, since) = (now, Instant::now());
         } else if since.elapsed() > PATIENCE {
             let (connections, bytes) = left;
-            say(&format!("{connections} connections given up: their peers have not acknowledged {bytes} bytes"));
+            say(&format!(
+                "{connections} connections given up: their peers have not acknowledged {bytes} bytes"
+            ));
             return;
         }
     }

@@ -56,8 +56,8 @@ pub struct Config {
     pub congestion: CongestionKind,
     /// Initial window in segments. Default 10 (RFC 6928).
     pub initial_window: u32,
-    /// Least retransmission timeout. Default 200 ms, as in Linux; RFC 6298 says 1 s, which networks have
-    /// outgrown.
+    /// Least that a retransmission timeout adds to the round trip. Default 200 ms, as in Linux; RFC 6298 says
+    /// 1 s in all, which networks have outgrown.
     pub rto_min: Duration,
     /// Largest retransmission timeout. Default 120 s, as in Linux (RFC 6298, 2.5: at least 60 s).
     pub rto_max: Duration,
