@@ -332,7 +332,9 @@ impl Tcb {
     /// The handshake is over.
     pub(crate) fn establish(&mut self, now: Instant) {
         if let Some(h) = self.handshake.take().filter(|h| h.attempts == 1) {
-            self.rto.sample(h.rtt.unwrap_or(now - h.sent_at));
+            let rtt = h.rtt.unwrap_or(now - h.sent_at);
+            self.rto.sample(rtt);
+            self.recovery.note_rtt(rtt, now);
         }
         self.state = self.state.on(Event::Handshake);
         self.timers.clear(Timer::Retransmit);

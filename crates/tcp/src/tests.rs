@@ -7,7 +7,9 @@ use wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::*;
 
+mod drill;
 mod options;
+mod recovery;
 
 struct Random(u64);
 
