@@ -44,6 +44,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer selective acknowledgments (RFC 2018). Default on.
     pub sack: bool,
+    /// Report what came twice (RFC 2883). Default on.
+    pub dsack: bool,
     /// Send small segments at once (no Nagle). Default off, as in Linux.
     pub nodelay: bool,
     /// How long an acknowledgment may be held back. Default 40 ms, Linux's minimum; RFC 9293 allows 500.
@@ -108,6 +110,7 @@ impl Default for Config {
             window_scaling: true,
             timestamps: true,
             sack: true,
+            dsack: true,
             nodelay: false,
             delayed_ack: Duration::from_millis(40),
             keepalive: Keepalive::default(),

@@ -1,5 +1,6 @@
 //! The next segment: what may leave, and how large.
 
+use arrayvec::ArrayVec;
 use skb::{Gso, GsoKind, SkBuff};
 use time::{Duration, Instant};
 use wire::SeqNum;
@@ -153,7 +154,7 @@ impl Tcb {
         self.note_retransmission(now, packets);
         let mut flags = TcpFlags::ACK | TcpFlags::PSH;
         flags.set(TcpFlags::FIN, with_fin);
-        Some(self.data_segment(now, seq, flags, payload))
+        Some(self.data_segment(now, seq, flags, payload, self.mss))
     }
 
     /// New data, as much as windows, Nagle and the peer's buffer allow; a FIN behind the last byte.
@@ -187,6 +188,7 @@ impl Tcb {
 
     /// Sends up to `len` new bytes, and the FIN if it follows.
     fn send_new(&mut self, now: Instant, len: u32) -> SkBuff {
+        let mss = self.current_mss() as u16;
         let seq = self.snd.nxt;
         let payload = self.out.slice(seq, len as usize);
         let sent = payload.len() as u32;
@@ -200,7 +202,7 @@ impl Tcb {
         let pushed = ends || self.push_at.after(seq) && self.push_at.before_eq(at);
         flags.set(TcpFlags::PSH, pushed && sent > 0);
         flags.set(TcpFlags::FIN, with_fin);
-        if !sent.is_multiple_of(u32::from(self.mss)) {
+        if !sent.is_multiple_of(u32::from(mss)) {
             self.small_at = end;
         }
         if self.rtx.is_empty() {
@@ -215,13 +217,13 @@ impl Tcb {
         let full = self.in_flight_estimate() + u32::from(self.mss) > self.cc.cwnd();
         self.validate_cwnd(full);
         self.counts.spend(now, Busy::Sending);
-        self.data_segment(now, seq, flags, payload)
+        self.data_segment(now, seq, flags, payload, mss)
     }
 
     /// How much new data may leave now; `None` for nothing.
     /// `tail` says whether `unsent` is all there is, and not a record with others behind it.
     fn allowed(&mut self, now: Instant, unsent: u32, tail: bool) -> Option<u32> {
-        let mss = u32::from(self.mss);
+        let mss = self.current_mss();
         self.restart_after_idle(now);
         let in_flight = self.in_flight_estimate();
         let cwnd = self.cc.cwnd().saturating_sub(in_flight);
@@ -264,6 +266,29 @@ impl Tcb {
         }
         self.blocked = most < unsent && !self.rtx.is_empty();
         None
+    }
+
+    /// Payload of a full segment, room for SACK blocks subtracted while there are any.
+    fn current_mss(&self) -> u32 {
+        u32::from(self.mss).saturating_sub(self.sack_len()).max(u32::from(self.mss) / 2)
+    }
+
+    /// Bytes of the SACK option that is due.
+    fn sack_len(&self) -> u32 {
+        if !self.sack || (self.dsack.is_none() && !self.input.has_holes()) {
+            return 0;
+        }
+        4 + 8 * self.sack_blocks().len() as u32
+    }
+
+    /// What is held out of order, preceded by what came twice.
+    fn sack_blocks(&self) -> ArrayVec<(SeqNum, SeqNum), 4> {
+        let most = if self.ts.is_some() { 3 } else { 4 };
+        let mut blocks = self.input.sack_blocks(most - usize::from(self.dsack.is_some()));
+        if let Some(twice) = self.dsack {
+            blocks.insert(0, twice);
+        }
+        blocks
     }
 
     /// Payload of the largest packet: whole segments.
@@ -356,13 +381,20 @@ impl Tcb {
         self.timers.set(Timer::Retransmit, now + self.rto.timeout());
     }
 
-    /// A segment with payload: large ones are marked for segmentation.
-    fn data_segment(&mut self, now: Instant, seq: SeqNum, flags: TcpFlags, mut payload: SkBuff) -> SkBuff {
+    /// A segment with payload: large ones are marked for segmentation, at `size`.
+    fn data_segment(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        flags: TcpFlags,
+        mut payload: SkBuff,
+        size: u16,
+    ) -> SkBuff {
         let len = payload.len();
-        let mss = usize::from(self.mss);
+        let mss = usize::from(size);
         if len > mss {
             let segs = len.div_ceil(mss) as u16;
-            payload.gso = Some(Gso { kind: GsoKind::Tcp4, size: self.mss, segs });
+            payload.gso = Some(Gso { kind: GsoKind::Tcp4, size, segs });
         }
         self.last_sent = now;
         let segs = len.div_ceil(mss).max(1) as u32;
@@ -381,18 +413,18 @@ impl Tcb {
     /// Puts the header of an established connection in front. Every segment acknowledges.
     fn segment(&mut self, now: Instant, seq: SeqNum, flags: TcpFlags, payload: SkBuff) -> SkBuff {
         let window = self.advertise();
-        self.owed.ack = false;
+        let size = payload.gso.map_or(payload.len(), |g| g.size.into());
+        let fits = size + self.sack_len() as usize <= self.mss.into() || payload.is_empty();
+        // Blocks that find no room follow in a segment of their own.
+        self.owed.ack &= !fits;
+        let sack = if fits && self.sack_len() > 0 { self.sack_blocks() } else { ArrayVec::new() };
+        if fits {
+            self.dsack = None;
+        }
         self.unacked_in = 0;
         self.rcv.acked = self.rcv.nxt;
         self.timers.clear(Timer::DelayedAck);
         let timestamps = self.timestamps(now);
-        let sack = if self.sack && self.input.has_holes() {
-            // Payload sizes were computed without SACK blocks: they go only where there is no payload.
-            let most = if timestamps.is_some() { 3 } else { 4 };
-            if payload.is_empty() { self.input.sack_blocks(most) } else { Default::default() }
-        } else {
-            Default::default()
-        };
         let options = TcpOptions { timestamps, sack, ..TcpOptions::default() };
         let ack = self.rcv.nxt;
         self.emit(seq, ack, flags, window, options, payload)

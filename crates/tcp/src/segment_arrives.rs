@@ -126,6 +126,9 @@ impl Tcb {
                 (ts.recent, ts.recent_at) = (theirs.val, a.now);
             }
         }
+        if seq.before(self.rcv.nxt) && !a.seg.payload.is_empty() {
+            self.note_twice(seq, self.rcv.nxt.min(end));
+        }
         if self.trim(&mut a.seg) {
             // A probe of a closed window, or a peer that does not keep to it: it must learn where we are.
             self.owed.ack = true;
@@ -182,11 +185,19 @@ impl Tcb {
         if has_data && end.before_eq(self.rcv.nxt) {
             // A retransmission of what we have: our acknowledgment was lost.
             self.owed.ack = true;
+            self.note_twice(a.seg.header.seq, end);
             if self.state == State::TimeWait {
                 self.timers.set(Timer::Linger, a.now + self.cfg.time_wait);
             }
         } else {
             self.challenge(a.now);
+        }
+    }
+
+    /// `[start, end)` came twice: the peer is told, since it may have sent it for nothing (RFC 2883).
+    fn note_twice(&mut self, start: SeqNum, end: SeqNum) {
+        if self.sack && self.cfg.dsack && self.state.is_synchronized() {
+            self.dsack = Some((start, end));
         }
     }
 
@@ -498,7 +509,10 @@ impl Tcb {
         } else {
             self.counts.rcv_ooopack = self.counts.rcv_ooopack.wrapping_add(1);
             if self.input.make_room(seq, payload.len(), 2 * self.rcvbuf) {
-                self.input.insert_early(seq, payload);
+                let end = seq + len;
+                if !self.input.insert_early(seq, payload) {
+                    self.note_twice(seq, end);
+                }
             }
             //= rfc5681#section-4.2
             //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives.

@@ -149,6 +149,8 @@ pub struct Tcb {
     pub(crate) handshake: Option<Box<Handshake>>,
     pub(crate) ts: Option<TimestampState>,
     pub(crate) sack: bool,
+    /// What came twice, to be reported in the next acknowledgment (RFC 2883).
+    pub(crate) dsack: Option<(SeqNum, SeqNum)>,
     /// Largest payload per segment that the path carries, options not subtracted.
     pub(crate) path_mss: u16,
     /// The peer's MSS option.
@@ -232,6 +234,7 @@ impl Tcb {
             })),
             ts,
             sack: cfg.sack,
+            dsack: None,
             peer_mss: 536,
             path_mss: cfg.mss,
             mss: cfg.mss,

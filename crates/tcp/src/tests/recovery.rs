@@ -323,3 +323,45 @@ fn time_is_spent_on_what_limits() {
     assert_eq!((linux[0], linux[80], linux[84]), (1, i.snd_cwnd as u8, 1000u32.to_ne_bytes()[0]));
     assert_eq!(linux[168..176], 100_000u64.to_ne_bytes());
 }
+
+#[test]
+fn what_comes_twice_is_reported_once() {
+    let mut w = World::connected();
+    write(&mut w.ends[0], 3000);
+    w.transmit();
+    let copy = |s: &SegmentIn| SegmentIn {
+        header: s.header.clone(),
+        payload: s.payload.private_copy(),
+        gso_size: 0,
+    };
+    let copies: Vec<_> = w.wire.iter().map(|(_, _, s)| copy(s)).collect();
+    w.run_for(ms(20));
+    for (n, seg) in copies.into_iter().enumerate() {
+        let (start, end) = (seg.header.seq, seg.header.seq + seg.payload.len() as u32);
+        let _ = w.ends[1].segment_arrives(w.now, seg, &mut w.released);
+        let ack = parse(w.ends[1].next_segment(w.now).unwrap());
+        assert_eq!(ack.header.options.sack[..], [(start, end)], "{n}");
+    }
+    write(&mut w.ends[1], 10);
+    assert!(parse(w.ends[1].next_segment(w.now).unwrap()).header.options.sack.is_empty());
+}
+
+#[test]
+fn segments_with_data_carry_selective_acknowledgments_too() {
+    let mut w = World::connected();
+    write(&mut w.ends[0], 4000);
+    w.transmit();
+    w.wire.remove(0);
+    write(&mut w.ends[1], 5000);
+    w.now += ms(5);
+    for (_, to, seg) in std::mem::take(&mut w.wire) {
+        let _ = w.ends[to].segment_arrives(w.now, seg, &mut w.released);
+    }
+    let first = w.ends[1].next_segment(w.now).unwrap();
+    let gso = first.gso.unwrap();
+    assert_eq!(gso.size, 1448 - 12);
+    let seg = parse(first);
+    assert_eq!(seg.header.options.sack.len(), 1);
+    w.run_for(ms(100));
+    assert_eq!((w.read(1).len(), w.read(0).len()), (4000, 5000));
+}
