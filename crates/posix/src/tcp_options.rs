@@ -1,8 +1,6 @@
 //! Socket options that the stack's TCP has. What is not here is `ENOPROTOOPT`: an option that would do
 //! nothing is not taken.
 
-use std::time::Duration;
-
 use stack::tcp::{State, TcpInfo};
 
 use crate::errno::{Errno, Result, errno};
@@ -83,7 +81,10 @@ pub(crate) fn get(local: &Local, level: i32, name: i32) -> Result<Vec<u8>> {
             name.resize(TCP_CA_NAME_MAX, 0);
             return Ok(name);
         }
-        (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(tcp_info(socket.info(), socket.state()).to_vec()),
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            let info = socket.info().map(|i| i.to_linux());
+            return Ok(info.unwrap_or_else(|| state_only(socket.state())).to_vec());
+        }
         _ => return Err(Errno::NOPROTOOPT),
     };
     Ok(n.to_ne_bytes().to_vec())
@@ -95,49 +96,11 @@ const TCP_NOTSENT_LOWAT: i32 = 25;
 /// `TCP_INQ`, which is also the type of its control message (`TCP_CM_INQ`).
 pub(crate) const TCP_INQ: i32 = 36;
 
-/// `struct tcp_info`, as far as the connection measures it; the rest is zero.
-fn tcp_info(info: Option<TcpInfo>, state: State) -> [u8; TCP_INFO_LEN] {
-    let mut out = [0; TCP_INFO_LEN];
-    out[0] = state_number(state);
-    let Some(info) = info else { return out };
-    let micros = |d: Duration| u32::try_from(d.as_micros()).unwrap_or(u32::MAX);
-    let mss = u32::from(info.mss).max(1);
-    let mut put = |at: usize, n: u32| out[at..at + 4].copy_from_slice(&n.to_ne_bytes());
-    put(8, micros(info.rto));
-    put(16, mss);
-    put(24, info.in_flight.div_ceil(mss));
-    put(28, info.sacked.div_ceil(mss));
-    put(32, info.lost.div_ceil(mss));
-    put(68, micros(info.rtt));
-    put(72, micros(info.rttvar));
-    put(76, if info.ssthresh == u32::MAX { i32::MAX as u32 } else { info.ssthresh / mss });
-    put(80, info.cwnd / mss);
-    put(84, mss);
-    put(100, u32::try_from(info.retransmits).unwrap_or(u32::MAX));
-    put(144, u32::try_from(info.unsent).unwrap_or(u32::MAX));
-    put(228, info.snd_wnd);
-    put(232, info.rcv_wnd);
+/// `struct tcp_info` of a socket without a connection.
+fn state_only(state: State) -> [u8; TcpInfo::LINUX_LEN] {
+    let mut out = [0; TcpInfo::LINUX_LEN];
+    out[0] = state.number();
     out
-}
-
-/// Bytes of `struct tcp_info` with the fields of Linux 6.
-const TCP_INFO_LEN: usize = 248;
-
-/// Linux's number of a state.
-fn state_number(state: State) -> u8 {
-    match state {
-        State::Established => 1,
-        State::SynSent => 2,
-        State::SynReceived => 3,
-        State::FinWait1 => 4,
-        State::FinWait2 => 5,
-        State::TimeWait => 6,
-        State::Closed => 7,
-        State::CloseWait => 8,
-        State::LastAck => 9,
-        State::Listen => 10,
-        State::Closing => 11,
-    }
 }
 
 fn saturate(n: usize) -> u32 {

@@ -498,7 +498,7 @@ impl TcpSocket {
     /// Measurements of the connection (`TCP_INFO`).
     pub fn info(&self) -> Option<TcpInfo> {
         match &self.lock.lock().role {
-            Role::Open(tcb) => Some(tcb.info()),
+            Role::Open(tcb) => Some(tcb.info(self.shared.now())),
             Role::Idle | Role::Listening => None,
         }
     }

@@ -44,6 +44,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer selective acknowledgments (RFC 2018). Default on.
     pub sack: bool,
+    /// Report what came twice (RFC 2883). Default on.
+    pub dsack: bool,
     /// Send small segments at once (no Nagle). Default off, as in Linux.
     pub nodelay: bool,
     /// How long an acknowledgment may be held back. Default 40 ms, Linux's minimum; RFC 9293 allows 500.
@@ -56,8 +58,8 @@ pub struct Config {
     pub congestion: CongestionKind,
     /// Initial window in segments. Default 10 (RFC 6928).
     pub initial_window: u32,
-    /// Least retransmission timeout. Default 200 ms, as in Linux; RFC 6298 says 1 s, which networks have
-    /// outgrown.
+    /// Least that a retransmission timeout adds to the round trip. Default 200 ms, as in Linux; RFC 6298 says
+    /// 1 s in all, which networks have outgrown.
     pub rto_min: Duration,
     /// Largest retransmission timeout. Default 120 s, as in Linux (RFC 6298, 2.5: at least 60 s).
     pub rto_max: Duration,
@@ -108,6 +110,7 @@ impl Default for Config {
             window_scaling: true,
             timestamps: true,
             sack: true,
+            dsack: true,
             nodelay: false,
             delayed_ack: Duration::from_millis(40),
             keepalive: Keepalive::default(),

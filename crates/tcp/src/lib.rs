@@ -15,8 +15,8 @@
 //! flight is a list of sequence ranges with their fate (`rtx_queue.rs`, the scoreboard of RFC 6675). A
 //! packet that runs out of fragments is closed and pushed.
 //!
-//! *Loss.* With SACK the byte rule of RFC 6675, without it NewReno (RFC 6582); the retransmission timer of
-//! RFC 6298 catches the rest. How much may be in flight is `congestion/`'s to say.
+//! *Loss.* With SACK RACK-TLP (RFC 8985), without it NewReno (RFC 6582); the retransmission timer of
+//! RFC 6298 catches the rest, and what turns out to have been none is undone (`recovery.rs`). How much may be in flight is `congestion/`'s to say.
 //!
 //! *Receiving.* In-order data goes to the reader's queue as the fragments it came in; data beyond a hole
 //! waits in a sorted list that SACK blocks are read from. The advertised right edge never moves left.
@@ -24,17 +24,20 @@
 //! *LISTEN* is [`Listen`]: it has no memory, spawns `Tcb`s, and under a flood makes SYN cookies.
 //!
 //! # Limits
-//! ECN is not negotiated. RACK-TLP is to come.
+//! ECN is not negotiated.
 
 mod config;
 mod congestion;
 mod cookies;
+mod info;
 mod isn;
 mod listen;
 mod options;
 mod outcome;
 mod output;
+mod rate;
 mod receive_buffer;
+mod recovery;
 mod rto;
 mod rtx_queue;
 mod segment_arrives;
@@ -47,12 +50,14 @@ mod urgent;
 
 pub use config::{Config, Keepalive};
 pub use congestion::{AckEvent, CongestionControl, CongestionKind};
+pub use info::{TcpInfo, TcpiOptions};
 pub use isn::IsnGenerator;
 pub use listen::{Listen, ListenVerdict, reset_for};
 pub use outcome::{Outcome, Released, TcpError};
+pub use recovery::CaState;
 pub use segment_arrives::SegmentIn;
 pub use state::State;
-pub use tcb::{Tcb, TcpInfo};
+pub use tcb::Tcb;
 pub use urgent::UrgentByte;
 
 #[cfg(test)]

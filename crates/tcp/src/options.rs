@@ -39,7 +39,7 @@ impl Tcb {
         }
         if new.congestion != old.congestion {
             let mut cc = congestion::new(new.congestion, self.cc.cwnd());
-            cc.restore(self.cc.cwnd(), self.cc.ssthresh());
+            cc.set(self.cc.cwnd(), self.cc.ssthresh());
             self.cc = cc;
         }
         if new.rcvbuf != old.rcvbuf {

@@ -1,10 +1,13 @@
 //! The next segment: what may leave, and how large.
 
+use arrayvec::ArrayVec;
 use skb::{Gso, GsoKind, SkBuff};
 use time::{Duration, Instant};
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
+use crate::rate::Busy;
+use crate::recovery::CaState;
 use crate::state::State;
 use crate::tcb::Tcb;
 use crate::timers::Timer;
@@ -26,11 +29,46 @@ impl Tcb {
             State::Closed | State::Listen => None,
             State::SynSent | State::SynReceived => self.handshake_segment(now),
             _ => self
-                .retransmission(now)
+                .tail_probe(now)
+                .or_else(|| self.new_data_first(now))
+                .or_else(|| self.retransmission(now))
                 .or_else(|| self.new_data(now))
                 .or_else(|| self.probe(now))
                 .or_else(|| self.pure_ack(now)),
         }
+    }
+
+    /// After a timeout, new data tells whether what is taken for lost is (RFC 5682): it goes before that.
+    fn new_data_first(&mut self, now: Instant) -> Option<SkBuff> {
+        if !self.recovery.new_first {
+            return None;
+        }
+        let segment = self.new_data(now);
+        if segment.is_none() && self.snd.nxt == self.recovery.high_seq {
+            // There is none after all.
+            self.recovery.new_first = false;
+        }
+        segment
+    }
+
+    /// A probe of the tail: new data if there is some, else the last segment again (RFC 8985, 7.3).
+    fn tail_probe(&mut self, now: Instant) -> Option<SkBuff> {
+        if !std::mem::take(&mut self.owed.tail_probe) {
+            return None;
+        }
+        let mss = u32::from(self.mss);
+        let window = (self.snd.una + self.snd.wnd).since(self.snd.nxt);
+        let unsent = self.out.record_end(self.snd.nxt).since(self.snd.nxt).min(mss);
+        if unsent > 0 && window >= unsent {
+            let segment = self.send_new(now, unsent);
+            self.probe_sent(now, false);
+            return Some(segment);
+        }
+        let (start, end) = self.rtx.last()?;
+        let whole = end.since(start).saturating_sub(1) / mss * mss;
+        let segment = self.send_again(now, start + whole, end)?;
+        self.probe_sent(now, true);
+        Some(segment)
     }
 
     /// A cheap look whether [`next_segment`](Self::next_segment) could have something.
@@ -38,6 +76,7 @@ impl Tcb {
         self.owed.reset.is_some()
             || self.owed.ack
             || self.owed.probe
+            || self.owed.tail_probe
             || self.handshake.as_ref().is_some_and(|h| h.send)
             || self.rtx.has_lost()
             || (!self.blocked && self.out.end().after(self.snd.nxt) && !self.still_gathers())
@@ -73,30 +112,49 @@ impl Tcb {
 
     /// Something lost, before anything new (RFC 6675, 4, NextSeg rule 1).
     fn retransmission(&mut self, now: Instant) -> Option<SkBuff> {
+        if self.recovery.new_first {
+            return None;
+        }
         let (seq, end) = self.rtx.next_lost()?;
         let mss = u32::from(self.mss);
-        let room = self.cc.cwnd().saturating_sub(self.in_flight_estimate());
-        // One segment always goes: the timer said so, or recovery just began.
-        let room = if self.rtx.in_flight() == 0 || seq == self.snd.una { room.max(mss) } else { room };
-        let most = (room / mss * mss).min(self.cfg.gso_max as u32 / mss * mss);
+        let in_flight = self.in_flight_estimate();
+        let room = self.cc.cwnd().saturating_sub(in_flight);
+        // One segment always goes: the timer said so.
+        let room = if in_flight == 0 { room.max(mss) } else { room };
+        let most = (room / mss * mss).min(self.largest());
         let len = end.since(seq).min(most);
         if len == 0 {
             return None;
         }
-        let data = self.out.end().since(seq).min(len);
+        let first = seq == self.snd.una;
+        let segment = self.send_again(now, seq, seq + len)?;
+        if first || !self.timers.is_set(Timer::Retransmit) {
+            self.clear_xmit_timers();
+            self.arm_retransmit(now);
+        }
+        Some(segment)
+    }
+
+    /// Sends `[seq, end)` again, or as much of it as a packet takes.
+    fn send_again(&mut self, now: Instant, seq: SeqNum, end: SeqNum) -> Option<SkBuff> {
+        let data = self.out.end().since(seq).min(end.since(seq));
         let payload = self.out.slice(seq, data as usize);
         let sent = payload.len() as u32;
-        let with_fin = sent == data && self.fin_queued && (seq + len).after(self.fin_seq());
+        let with_fin = sent == data && self.fin_queued && end.after(self.fin_seq());
         let end = seq + sent + u32::from(with_fin);
         if end == seq {
             return None;
         }
-        self.rtx.sent_again(seq, end, now);
-        self.recovery.retransmits += 1;
-        self.arm_retransmit(now);
+        let rate = self.rate.on_send(now, false);
+        self.rtx.sent_again(seq, end, now, rate);
+        let packets = end.since(seq).div_ceil(u32::from(self.mss));
+        self.counts.total_retrans = self.counts.total_retrans.wrapping_add(packets);
+        self.counts.bytes_retrans += u64::from(sent);
+        self.recovery.prr_out = self.recovery.prr_out.saturating_add(end.since(seq));
+        self.note_retransmission(now, packets);
         let mut flags = TcpFlags::ACK | TcpFlags::PSH;
         flags.set(TcpFlags::FIN, with_fin);
-        Some(self.data_segment(now, seq, flags, payload))
+        Some(self.data_segment(now, seq, flags, payload, self.mss))
     }
 
     /// New data, as much as windows, Nagle and the peer's buffer allow; a FIN behind the last byte.
@@ -111,46 +169,64 @@ impl Tcb {
         let fin_only =
             unsent == 0 && record_end == end_of_data && self.fin_queued && self.state.is_synchronized();
         if unsent == 0 && !fin_only {
+            if !self.rtx.is_empty() && self.in_flight_estimate() < self.cc.cwnd() {
+                if self.send_room() == 0 {
+                    self.counts.spend(now, Busy::SndbufLimited);
+                }
+                self.rate.on_app_limited(self.rtx.in_flight().div_ceil(u32::from(self.mss)));
+            }
             return None;
         }
         let len = if fin_only { 0 } else { self.allowed(now, unsent, record_end == end_of_data)? };
+        let idle = self.rtx.is_empty();
+        let segment = self.send_new(now, len);
+        if idle || !self.timers.is_set(Timer::Retransmit) && !self.timers.is_set(Timer::Reorder) {
+            self.set_xmit_timer(now);
+        }
+        Some(segment)
+    }
+
+    /// Sends up to `len` new bytes, and the FIN if it follows.
+    fn send_new(&mut self, now: Instant, len: u32) -> SkBuff {
+        let mss = self.current_mss() as u16;
+        let seq = self.snd.nxt;
         let payload = self.out.slice(seq, len as usize);
         let sent = payload.len() as u32;
-        let out_of_frags = sent < len;
-        let last = sent == unsent && record_end == end_of_data;
-        let with_fin = last && self.fin_queued;
-        let end = seq + sent + u32::from(with_fin);
+        let at = seq + sent;
+        let with_fin = at == self.out.end() && self.fin_queued;
+        let end = at + u32::from(with_fin);
         let mut flags = TcpFlags::ACK;
-        // Pushed: the end of a send call, and a packet that ran out of fragments (Z7), so that the
-        // receiver's aggregation goes on with the next one.
-        let pushed =
-            sent == unsent || out_of_frags || self.push_at.after(seq) && self.push_at.before_eq(seq + sent);
+        // Pushed: the end of a send call or of a record, and a packet that ran out of fragments (Z7), so that
+        // the receiver's aggregation goes on with the next one.
+        let ends = at == self.out.record_end(seq) || sent < len;
+        let pushed = ends || self.push_at.after(seq) && self.push_at.before_eq(at);
         flags.set(TcpFlags::PSH, pushed && sent > 0);
         flags.set(TcpFlags::FIN, with_fin);
-        if !sent.is_multiple_of(u32::from(self.mss)) {
+        if !sent.is_multiple_of(u32::from(mss)) {
             self.small_at = end;
         }
-        self.rtx.push(seq, end, now);
+        if self.rtx.is_empty() {
+            self.progress_at = now;
+        }
+        let rate = self.rate.on_send(now, self.rtx.is_empty());
+        self.rtx.push(seq, end, now, rate);
         self.snd.nxt = end;
         self.owed.force = false;
         self.timers.clear(Timer::Persist);
-        if !self.timers.is_set(Timer::Retransmit) {
-            self.progress_at = now;
-            self.arm_retransmit(now);
-        }
-        Some(self.data_segment(now, seq, flags, payload))
+        self.recovery.prr_out = self.recovery.prr_out.saturating_add(end.since(seq));
+        let full = self.in_flight_estimate() + u32::from(self.mss) > self.cc.cwnd();
+        self.validate_cwnd(full);
+        self.counts.spend(now, Busy::Sending);
+        self.data_segment(now, seq, flags, payload, mss)
     }
 
     /// How much new data may leave now; `None` for nothing.
     /// `tail` says whether `unsent` is all there is, and not a record with others behind it.
     fn allowed(&mut self, now: Instant, unsent: u32, tail: bool) -> Option<u32> {
-        let mss = u32::from(self.mss);
+        let mss = self.current_mss();
         self.restart_after_idle(now);
         let in_flight = self.in_flight_estimate();
-        let limited = if self.recovery.point.is_none() { self.recovery.dup_acks.min(2) * mss } else { 0 };
-        let limited = if self.sack { 0 } else { limited };
-        let cwnd = (self.cc.cwnd() + limited).saturating_sub(in_flight);
-        self.recovery.cwnd_limited = cwnd < unsent;
+        let cwnd = self.cc.cwnd().saturating_sub(in_flight);
         let window = (self.snd.una + self.snd.wnd).since(self.snd.nxt);
         if self.gathers(unsent, in_flight) {
             return None;
@@ -168,7 +244,7 @@ impl Tcb {
             // A window that opens in small steps is left to open: large packets cost less (TSO deferral).
             let small =
                 self.snd_up.is_none() && most < unsent && len < self.largest().min(self.cc.cwnd() / 4);
-            self.blocked = small && !self.rtx.is_empty() && self.recovery.point.is_none();
+            self.blocked = small && !self.rtx.is_empty() && self.recovery.ca == CaState::Open;
             return (!self.blocked).then_some(len);
         }
         let all = len == unsent && len > 0;
@@ -185,8 +261,34 @@ impl Tcb {
             // for so long only.
             self.timers.set(Timer::Persist, now + self.rto.timeout());
         }
+        if window < unsent.min(mss) && window < cwnd && !self.rtx.is_empty() {
+            self.counts.spend(now, Busy::RwndLimited);
+        }
         self.blocked = most < unsent && !self.rtx.is_empty();
         None
+    }
+
+    /// Payload of a full segment, room for SACK blocks subtracted while there are any.
+    fn current_mss(&self) -> u32 {
+        u32::from(self.mss).saturating_sub(self.sack_len()).max(u32::from(self.mss) / 2)
+    }
+
+    /// Bytes of the SACK option that is due.
+    fn sack_len(&self) -> u32 {
+        if !self.sack || (self.dsack.is_none() && !self.input.has_holes()) {
+            return 0;
+        }
+        4 + 8 * self.sack_blocks().len() as u32
+    }
+
+    /// What is held out of order, preceded by what came twice.
+    fn sack_blocks(&self) -> ArrayVec<(SeqNum, SeqNum), 4> {
+        let most = if self.ts.is_some() { 3 } else { 4 };
+        let mut blocks = self.input.sack_blocks(most - usize::from(self.dsack.is_some()));
+        if let Some(twice) = self.dsack {
+            blocks.insert(0, twice);
+        }
+        blocks
     }
 
     /// Payload of the largest packet: whole segments.
@@ -201,7 +303,7 @@ impl Tcb {
     /// device still holds earlier packets; here the path's length stands for that.
     fn gathers(&mut self, unsent: u32, in_flight: u32) -> bool {
         let short_path = self.rto.srtt().is_some_and(|t| t < GATHER_RTT);
-        let clocked = in_flight >= self.largest() && self.recovery.point.is_none();
+        let clocked = in_flight >= self.largest() && self.recovery.ca == CaState::Open;
         let urgent = self.cfg.nodelay || self.fin_queued || self.owed.force || self.snd_up.is_some();
         if unsent >= self.largest() || !short_path || !clocked || urgent {
             return false;
@@ -233,9 +335,22 @@ impl Tcb {
 
     /// Slow start again after a silence (RFC 5681, 4.1).
     fn restart_after_idle(&mut self, now: Instant) {
-        if self.rtx.is_empty() && now - self.last_sent > self.rto.timeout() {
-            self.cc.on_idle(self.cfg.initial_window * u32::from(self.mss));
+        let rto = self.rto.timeout();
+        let mut idle = now - self.last_sent;
+        if !self.rtx.is_empty() || idle <= rto {
+            return;
         }
+        // As Linux: halved for every timeout, not below the initial window.
+        let ssthresh = self.cc.ssthresh().max(self.cc.cwnd() / 2 + self.cc.cwnd() / 4);
+        let least = (self.cfg.initial_window * u32::from(self.mss)).min(self.cc.cwnd());
+        let mut cwnd = self.cc.cwnd();
+        while idle > rto && cwnd > least {
+            idle -= rto;
+            cwnd /= 2;
+        }
+        self.cc.set(cwnd.max(least), ssthresh);
+        self.cc.on_idle();
+        self.last_sent = now;
     }
 
     /// Bytes in the network; without SACK every duplicate acknowledgment tells of one segment less.
@@ -266,40 +381,57 @@ impl Tcb {
         self.timers.set(Timer::Retransmit, now + self.rto.timeout());
     }
 
-    /// A segment with payload: large ones are marked for segmentation.
-    fn data_segment(&mut self, now: Instant, seq: SeqNum, flags: TcpFlags, mut payload: SkBuff) -> SkBuff {
+    /// A segment with payload: large ones are marked for segmentation, at `size`.
+    fn data_segment(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        flags: TcpFlags,
+        mut payload: SkBuff,
+        size: u16,
+    ) -> SkBuff {
         let len = payload.len();
-        let mss = usize::from(self.mss);
+        let mss = usize::from(size);
         if len > mss {
             let segs = len.div_ceil(mss) as u16;
-            payload.gso = Some(Gso { kind: GsoKind::Tcp4, size: self.mss, segs });
+            payload.gso = Some(Gso { kind: GsoKind::Tcp4, size, segs });
         }
         self.last_sent = now;
+        let segs = len.div_ceil(mss).max(1) as u32;
+        if len > 0 {
+            self.counts.data_segs_out = self.counts.data_segs_out.wrapping_add(segs);
+            self.counts.bytes_sent += len as u64;
+        }
+        // The header counts as one.
+        self.counts.segs_out = self.counts.segs_out.wrapping_add(segs - 1);
+        if now - self.last_data < self.cfg.delayed_ack && self.state.can_receive() && len > 0 {
+            self.pingpong = true;
+        }
         self.segment(now, seq, flags, payload)
     }
 
     /// Puts the header of an established connection in front. Every segment acknowledges.
     fn segment(&mut self, now: Instant, seq: SeqNum, flags: TcpFlags, payload: SkBuff) -> SkBuff {
         let window = self.advertise();
-        self.owed.ack = false;
+        let size = payload.gso.map_or(payload.len(), |g| g.size.into());
+        let fits = size + self.sack_len() as usize <= self.mss.into() || payload.is_empty();
+        // Blocks that find no room follow in a segment of their own.
+        self.owed.ack &= !fits;
+        let sack = if fits && self.sack_len() > 0 { self.sack_blocks() } else { ArrayVec::new() };
+        if fits {
+            self.dsack = None;
+        }
         self.unacked_in = 0;
         self.rcv.acked = self.rcv.nxt;
         self.timers.clear(Timer::DelayedAck);
         let timestamps = self.timestamps(now);
-        let sack = if self.sack && self.input.has_holes() {
-            // Payload sizes were computed without SACK blocks: they go only where there is no payload.
-            let most = if timestamps.is_some() { 3 } else { 4 };
-            if payload.is_empty() { self.input.sack_blocks(most) } else { Default::default() }
-        } else {
-            Default::default()
-        };
         let options = TcpOptions { timestamps, sack, ..TcpOptions::default() };
         let ack = self.rcv.nxt;
         self.emit(seq, ack, flags, window, options, payload)
     }
 
     fn emit(
-        &self,
+        &mut self,
         seq: SeqNum,
         ack: SeqNum,
         flags: TcpFlags,
@@ -307,6 +439,7 @@ impl Tcb {
         options: TcpOptions,
         mut skb: SkBuff,
     ) -> SkBuff {
+        self.counts.segs_out = self.counts.segs_out.wrapping_add(1);
         let (mut flags, mut urgent) = (flags, 0);
         if let Some(pointer) = self.urgent_pointer(seq) {
             flags |= TcpFlags::URG;

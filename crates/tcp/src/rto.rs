@@ -2,21 +2,19 @@
 
 use time::Duration;
 
-/// Clock granularity G: the timer wheel's tick.
-const GRANULARITY: Duration = Duration::from_millis(1);
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rto {
     srtt: Option<Duration>,
     rttvar: Duration,
     backoff: u32,
-    min: Duration,
-    max: Duration,
+    /// Microseconds: a connection should be small.
+    min: u32,
+    max: u32,
 }
 
 impl Rto {
     pub(crate) fn new(min: Duration, max: Duration) -> Self {
-        Self { srtt: None, rttvar: Duration::ZERO, backoff: 0, min, max }
+        Self { srtt: None, rttvar: Duration::ZERO, backoff: 0, min: micros(min), max: micros(max) }
     }
 
     //= rfc6298#section-2
@@ -25,9 +23,10 @@ impl Rto {
     pub(crate) fn timeout(&self) -> Duration {
         let base = match self.srtt {
             None => Duration::from_secs(1),
-            Some(srtt) => srtt + (self.rttvar * 4).max(GRANULARITY),
+            // As Linux: the least is that of the variance, since that is what delayed acknowledgments are.
+            Some(srtt) => srtt + (self.rttvar * 4).max(Duration::from_micros(self.min.into())),
         };
-        base.max(self.min).saturating_mul(1 << self.backoff.min(16)).min(self.max)
+        base.saturating_mul(1 << self.backoff.min(16)).min(Duration::from_micros(self.max.into()))
     }
 
     /// A measurement of a segment that was sent once.
@@ -52,6 +51,14 @@ impl Rto {
         self.backoff = 0;
     }
 
+    pub(crate) fn backoff(&self) -> u8 {
+        self.backoff.min(255) as u8
+    }
+
+    pub(crate) fn is_backed_off(&self) -> bool {
+        self.backoff > 0
+    }
+
     pub(crate) fn srtt(&self) -> Option<Duration> {
         self.srtt
     }
@@ -59,6 +66,10 @@ impl Rto {
     pub(crate) fn rttvar(&self) -> Duration {
         self.rttvar
     }
+}
+
+fn micros(d: Duration) -> u32 {
+    u32::try_from(d.as_micros()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -76,7 +87,7 @@ mod tests {
         for _ in 0..100 {
             r.sample(Duration::from_millis(1));
         }
-        assert_eq!(r.timeout(), Duration::from_millis(200));
+        assert_eq!(r.timeout().as_millis(), 201);
         (0..30).for_each(|_| r.back_off());
         assert_eq!(r.timeout(), Duration::from_secs(120));
     }

@@ -1,9 +1,11 @@
-//! What is in flight, and what is known of it: the scoreboard of RFC 6675.
+//! What is in flight, and what is known of it: the scoreboard (RFC 6675, 3; RFC 8985, 5).
 
 use std::collections::VecDeque;
 
 use time::Instant;
 use wire::SeqNum;
+
+use crate::rate::SendRate;
 
 /// A run of sequence numbers that was sent in one packet (or is a part of one).
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +13,8 @@ pub(crate) struct Sent {
     pub(crate) seq: SeqNum,
     pub(crate) end: SeqNum,
     pub(crate) sent_at: Instant,
+    /// What had been delivered when it was sent.
+    pub(crate) rate: SendRate,
     /// Sent more than once: says nothing about the round-trip time (Karn).
     pub(crate) again: bool,
     /// The peer has it.
@@ -25,13 +29,75 @@ impl Sent {
     fn len(&self) -> u32 {
         self.end.since(self.seq)
     }
+
+    fn packets(&self, mss: u32) -> u32 {
+        self.len().div_ceil(mss)
+    }
+
+    /// Whether it was sent after the packet that ended at `end` (RFC 8985, 6.2 step 2).
+    fn sent_after(&self, at: Instant, end: SeqNum) -> bool {
+        self.sent_at > at || (self.sent_at == at && self.end.after(end))
+    }
 }
 
-/// What an acknowledgment took off the queue.
+/// What one acknowledgment told of, cumulative and selective together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Acked {
-    /// When the newest packet that was sent only once was sent.
+pub(crate) struct Delivery {
+    /// Bytes that were not known to have arrived.
+    pub(crate) bytes: u32,
+    /// The same in packets.
+    pub(crate) packets: u32,
+    /// When the oldest packet of them that was sent only once was sent: cumulative, selective.
     pub(crate) sample: Option<Instant>,
+    pub(crate) sack_sample: Option<Instant>,
+    /// The packet sent last among them.
+    pub(crate) newest: Option<Sent>,
+    /// Something was selectively acknowledged.
+    pub(crate) sacked: bool,
+    /// Something that was never sent again and lies below `high_seq` arrived (F-RTO).
+    pub(crate) original: bool,
+    /// Something that had been sent again is acknowledged.
+    pub(crate) again: bool,
+    /// Lowest of what arrived, unsent again, below something known to have arrived before: reordering.
+    pub(crate) late: Option<SeqNum>,
+}
+
+/// Where an acknowledgment is looked at from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) mss: u32,
+    /// End of the last recovery's data.
+    pub(crate) high_seq: SeqNum,
+    /// Packets again with a shorter round trip than this are the first ones' acknowledgments.
+    pub(crate) earliest: Instant,
+}
+
+impl Delivery {
+    fn add(&mut self, s: &Sent, view: &View, high: Option<SeqNum>) {
+        self.bytes += s.len();
+        self.packets += s.packets(view.mss);
+        if s.again {
+            self.again = true;
+        } else {
+            self.original |= s.end.before_eq(view.high_seq);
+            if high.is_some_and(|h| s.seq.before(h)) {
+                self.late = Some(self.late.map_or(s.seq, |l| l.min(s.seq)));
+            }
+        }
+        let ambiguous = s.again && s.sent_at > view.earliest;
+        if !ambiguous && self.newest.is_none_or(|n| s.sent_after(n.sent_at, n.end)) {
+            self.newest = Some(*s);
+        }
+    }
+}
+
+/// Packets by their fate, for `TCP_INFO`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Packets {
+    pub(crate) out: u32,
+    pub(crate) sacked: u32,
+    pub(crate) lost: u32,
+    pub(crate) retrans: u32,
 }
 
 /// The queue, in sequence order, with its sums.
@@ -48,17 +114,10 @@ pub(crate) struct RtxQueue {
 
 impl RtxQueue {
     /// Records new data as sent.
-    pub(crate) fn push(&mut self, seq: SeqNum, end: SeqNum, now: Instant) {
+    pub(crate) fn push(&mut self, seq: SeqNum, end: SeqNum, now: Instant, rate: SendRate) {
         self.total += end.since(seq);
-        self.queue.push_back(Sent {
-            seq,
-            end,
-            sent_at: now,
-            again: false,
-            sacked: false,
-            lost: false,
-            rexmit: false,
-        });
+        let (again, sacked, lost, rexmit) = (false, false, false, false);
+        self.queue.push_back(Sent { seq, end, sent_at: now, rate, again, sacked, lost, rexmit });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -68,6 +127,11 @@ impl RtxQueue {
     /// Bytes believed to be in the network (RFC 6675, 4: pipe).
     pub(crate) fn in_flight(&self) -> u32 {
         self.total.saturating_sub(self.sacked + self.lost) + self.rexmit
+    }
+
+    /// Bytes not acknowledged.
+    pub(crate) fn total(&self) -> u32 {
+        self.total
     }
 
     /// Bytes the peer holds out of order.
@@ -80,14 +144,61 @@ impl RtxQueue {
         self.lost
     }
 
+    /// Bytes sent again and neither acknowledged nor lost since.
+    pub(crate) fn rexmit(&self) -> u32 {
+        self.rexmit
+    }
+
+    /// Newest sequence number that was selectively acknowledged.
+    pub(crate) fn high(&self) -> Option<SeqNum> {
+        self.high
+    }
+
     /// Whether something lost waits to be sent again.
     pub(crate) fn has_lost(&self) -> bool {
         self.lost > self.rexmit
     }
 
+    /// When the first packet was last sent.
+    pub(crate) fn front_sent_at(&self) -> Option<Instant> {
+        self.queue.front().map(|s| s.sent_at)
+    }
+
+    /// The last run.
+    pub(crate) fn last(&self) -> Option<(SeqNum, SeqNum)> {
+        self.queue.back().map(|s| (s.seq, s.end))
+    }
+
+    /// Whether anything in flight was sent more than once.
+    pub(crate) fn any_again(&self) -> bool {
+        self.queue.front().is_some_and(|s| s.again) || self.rexmit > 0
+    }
+
+    /// Packets by their fate.
+    pub(crate) fn packets(&self, mss: u32) -> Packets {
+        let mut p = Packets::default();
+        for s in &self.queue {
+            let n = s.packets(mss);
+            p.out += n;
+            p.sacked += if s.sacked { n } else { 0 };
+            p.lost += if s.lost { n } else { 0 };
+            p.retrans += if s.rexmit { n } else { 0 };
+        }
+        p
+    }
+
+    /// Whether at least `n` packets were selectively acknowledged.
+    pub(crate) fn sacked_at_least(&self, n: u32, mss: u32) -> bool {
+        let mut seen = 0;
+        self.sacked > 0
+            && self.queue.iter().filter(|s| s.sacked).any(|s| {
+                seen += s.packets(mss);
+                seen >= n
+            })
+    }
+
     /// Everything before `upto` is acknowledged.
-    pub(crate) fn ack(&mut self, upto: SeqNum) -> Acked {
-        let mut acked = Acked::default();
+    pub(crate) fn ack(&mut self, upto: SeqNum, view: &View, d: &mut Delivery) {
         while let Some(front) = self.queue.front().copied() {
             if front.end.after(upto) {
                 if upto.after(front.seq) {
@@ -98,8 +209,11 @@ impl RtxQueue {
             }
             self.forget(&front);
             self.queue.pop_front();
-            if !front.again && !front.sacked {
-                acked.sample = Some(front.sent_at);
+            if !front.sacked {
+                d.add(&front, view, self.high);
+                if !front.again {
+                    d.sample.get_or_insert(front.sent_at);
+                }
             }
         }
         if self.high.is_some_and(|h| h.before_eq(upto)) {
@@ -108,7 +222,6 @@ impl RtxQueue {
         if self.queue.is_empty() && self.queue.capacity() > 64 {
             self.queue = VecDeque::new();
         }
-        acked
     }
 
     fn forget(&mut self, s: &Sent) {
@@ -128,10 +241,16 @@ impl RtxQueue {
         self.queue.insert(n + 1, rest);
     }
 
-    /// Marks `[start, end)` as held by the peer; whether that was news.
-    pub(crate) fn sack(&mut self, start: SeqNum, end: SeqNum) -> bool {
+    /// Marks `[start, end)` as held by the peer. `high` is the newest that was before this acknowledgment.
+    pub(crate) fn sack(
+        &mut self,
+        start: SeqNum,
+        end: SeqNum,
+        view: &View,
+        high: Option<SeqNum>,
+        d: &mut Delivery,
+    ) {
         let mut n = self.queue.partition_point(|s| s.end.before_eq(start));
-        let mut news = false;
         while let Some(s) = self.queue.get(n).copied() {
             if s.seq.after_eq(end) {
                 break;
@@ -151,42 +270,51 @@ impl RtxQueue {
                 self.sacked += s.len();
                 self.queue[n] = Sent { sacked: true, lost: false, rexmit: false, ..s };
                 self.high = Some(self.high.map_or(s.end, |h| h.max(s.end)));
-                news = true;
+                d.sacked = true;
+                d.add(&s, view, high);
+                if !s.again {
+                    d.sack_sample.get_or_insert(s.sent_at);
+                }
             }
             n += 1;
         }
-        news
     }
 
-    //= rfc6675#section-4
-    //# The routine returns true when either DupThresh discontiguous SACKed sequences have arrived above
-    //# 'SeqNum' or more than (DupThresh - 1) * SMSS bytes with sequence numbers greater than 'SeqNum' have
-    //# been SACKed.
-    /// Marks what lies so far below selectively acknowledged data that it must be lost (the byte rule).
-    /// Whether anything was marked.
-    pub(crate) fn mark_lost_by_sack(&mut self, mss: u32) -> bool {
-        let Some(high) = self.high else { return false };
-        let mut above = self.sacked;
-        let mut marked = false;
+    /// Marks what was sent so long before the packet `(at, end)`, which has arrived, that it must be lost
+    /// (RFC 8985, 6.2 step 5): `patience` ago or longer. Returns how long the others still have.
+    pub(crate) fn mark_lost_before(
+        &mut self,
+        (at, end): (Instant, SeqNum),
+        now: Instant,
+        patience: time::Duration,
+    ) -> Option<time::Duration> {
+        let mut wait = None;
         for s in &mut self.queue {
-            if s.seq.after_eq(high) || above <= 2 * mss {
-                break;
+            let waits_already = s.lost && !s.rexmit;
+            if s.sacked || waits_already || s.sent_after(at, end) || (s.sent_at, s.end) == (at, end) {
+                continue;
             }
-            let len = s.end.since(s.seq);
-            if s.sacked {
-                above -= len;
-            } else if !s.lost {
-                s.lost = true;
-                self.lost += len;
-                marked = true;
+            let age = now - s.sent_at;
+            if age >= patience {
+                let len = s.len();
+                self.lost += if s.lost { 0 } else { len };
+                self.rexmit -= if s.rexmit { len } else { 0 };
+                (s.lost, s.rexmit) = (true, false);
+            } else {
+                wait = wait.max(Some(patience - age));
             }
         }
-        marked
+        wait
     }
 
     /// Whether the first run is taken for lost already, sent again or not.
     pub(crate) fn front_is_lost(&self) -> bool {
         self.queue.front().is_some_and(|s| s.lost)
+    }
+
+    /// Whether the peer once said that it has the first run.
+    pub(crate) fn front_is_sacked(&self) -> bool {
+        self.queue.front().is_some_and(|s| s.sacked)
     }
 
     /// Marks the first `mss` bytes as lost (three duplicate acknowledgments, or a partial one, without
@@ -212,21 +340,35 @@ impl RtxQueue {
         }
     }
 
-    /// Marks everything as lost after a retransmission timeout. What was selectively acknowledged stays so
-    /// unless the peer seems to have taken it back (RFC 2018, 8): then `front_sacked` says so.
-    pub(crate) fn mark_all_lost(&mut self) {
-        let reneged = self.queue.front().is_some_and(|s| s.sacked);
+    /// Marks everything that was not sent within `recent` as lost after a retransmission timeout; the first
+    /// in any case. What was selectively acknowledged stays so unless the peer seems to have taken it back
+    /// (RFC 2018, 8): then `front_sacked` says so, and everything is lost.
+    pub(crate) fn mark_all_lost(&mut self, now: Instant, recent: time::Duration) {
+        let reneged = self.front_is_sacked();
         (self.lost, self.rexmit, self.sacked) = (0, 0, 0);
+        let mut first = true;
         for s in &mut self.queue {
             s.sacked &= !reneged;
-            s.lost = !s.sacked;
-            s.rexmit = false;
+            if !s.sacked && (first || reneged || now - s.sent_at >= recent) {
+                (s.lost, s.rexmit) = (true, false);
+            }
+            first = false;
             let len = s.end.since(s.seq);
-            *(if s.sacked { &mut self.sacked } else { &mut self.lost }) += len;
+            self.sacked += if s.sacked { len } else { 0 };
+            self.lost += if s.lost { len } else { 0 };
+            self.rexmit += if s.rexmit { len } else { 0 };
         }
         if reneged {
             self.high = None;
         }
+    }
+
+    /// Nothing was lost after all.
+    pub(crate) fn unmark_lost(&mut self) {
+        for s in &mut self.queue {
+            (s.lost, s.rexmit) = (false, false);
+        }
+        (self.lost, self.rexmit) = (0, 0);
     }
 
     /// The first lost run that has not been sent again.
@@ -237,15 +379,22 @@ impl RtxQueue {
         self.queue.iter().find(|s| s.lost && !s.rexmit).map(|s| (s.seq, s.end))
     }
 
-    /// Records that `[seq, end)`, the front of a lost run, was sent again.
-    pub(crate) fn sent_again(&mut self, seq: SeqNum, end: SeqNum, now: Instant) {
-        let n = self.queue.partition_point(|s| s.end.before_eq(seq));
+    /// Records that `[seq, end)`, a part of a run, was sent again.
+    pub(crate) fn sent_again(&mut self, seq: SeqNum, end: SeqNum, now: Instant, rate: SendRate) {
+        let mut n = self.queue.partition_point(|s| s.end.before_eq(seq));
+        if self.queue.get(n).is_some_and(|s| s.seq.before(seq)) {
+            self.split(n, seq);
+            n += 1;
+        }
         if self.queue.get(n).is_some_and(|s| s.end.after(end)) {
             self.split(n, end);
         }
         if let Some(s) = self.queue.get_mut(n) {
-            self.rexmit += if s.rexmit { 0 } else { s.end.since(s.seq) };
-            (s.rexmit, s.again, s.sent_at) = (true, true, now);
+            if s.lost && !s.rexmit {
+                self.rexmit += s.end.since(s.seq);
+                s.rexmit = true;
+            }
+            (s.again, s.sent_at, s.rate) = (true, now, rate);
         }
     }
 
@@ -258,49 +407,86 @@ impl RtxQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use time::Duration;
+
+    const VIEW: View = View { mss: 1000, high_seq: SeqNum(0), earliest: Instant::ZERO };
 
     fn queue() -> RtxQueue {
         let mut q = RtxQueue::default();
-        q.push(SeqNum(0), SeqNum(10_000), Instant::ZERO);
-        q.push(SeqNum(10_000), SeqNum(20_000), Instant::from_millis(1));
+        q.push(SeqNum(0), SeqNum(10_000), Instant::ZERO, SendRate::default());
+        q.push(SeqNum(10_000), SeqNum(20_000), Instant::from_millis(1), SendRate::default());
         q
     }
 
+    fn sack(q: &mut RtxQueue, start: u32, end: u32) -> Delivery {
+        let mut d = Delivery::default();
+        q.sack(SeqNum(start), SeqNum(end), &VIEW, q.high(), &mut d);
+        d
+    }
+
+    fn ack(q: &mut RtxQueue, upto: u32) -> Delivery {
+        let mut d = Delivery::default();
+        q.ack(SeqNum(upto), &VIEW, &mut d);
+        d
+    }
+
     #[test]
-    fn selective_acknowledgments_split_packets_and_mark_holes_as_lost() {
+    fn selective_acknowledgments_split_packets_and_what_was_sent_before_is_lost() {
         let mut q = queue();
-        assert!(q.sack(SeqNum(1000), SeqNum(3000)));
-        assert!(!q.mark_lost_by_sack(1000), "two segments above are not enough");
-        assert!(q.sack(SeqNum(3000), SeqNum(5000)));
-        assert!(!q.sack(SeqNum(1000), SeqNum(5000)), "no news");
-        assert!(q.mark_lost_by_sack(1000));
-        assert_eq!((q.lost(), q.sacked(), q.in_flight()), (1000, 4000, 15_000));
+        let d = sack(&mut q, 1000, 5000);
+        assert_eq!((d.bytes, d.packets, d.late), (4000, 4, None));
+        assert!(!sack(&mut q, 1000, 5000).sacked, "no news");
+        let newest = d.newest.unwrap();
+        let now = Instant::from_millis(50);
+        let wait = q.mark_lost_before((newest.sent_at, newest.end), now, Duration::from_millis(60));
+        assert_eq!((wait, q.lost()), (Some(Duration::from_millis(10)), 0));
+        let wait = q.mark_lost_before((newest.sent_at, newest.end), now, Duration::from_millis(50));
+        assert_eq!(wait, None);
+        assert_eq!((q.lost(), q.sacked(), q.in_flight()), (1000, 4000, 15_000), "what follows is not");
         assert_eq!(q.next_lost(), Some((SeqNum(0), SeqNum(1000))));
-        q.sent_again(SeqNum(0), SeqNum(1000), Instant::from_millis(2));
+        q.sent_again(SeqNum(0), SeqNum(1000), Instant::from_millis(2), SendRate::default());
         assert_eq!((q.in_flight(), q.next_lost()), (16_000, None));
-        q.ack(SeqNum(5000));
+        ack(&mut q, 5000);
         assert_eq!((q.in_flight(), q.sacked(), q.lost()), (15_000, 0, 0));
     }
 
     #[test]
     fn a_partial_acknowledgment_cuts_a_packet() {
         let mut q = queue();
-        assert!(q.ack(SeqNum(4000)).sample.is_some());
+        assert!(ack(&mut q, 4000).sample.is_some());
         assert_eq!(q.in_flight(), 16_000);
         q.mark_front_lost(1000);
         assert_eq!(q.next_lost(), Some((SeqNum(4000), SeqNum(5000))));
-        q.sent_again(SeqNum(4000), SeqNum(5000), Instant::from_millis(2));
-        assert!(q.ack(SeqNum(5000)).sample.is_none(), "a retransmission gives no sample");
+        q.sent_again(SeqNum(4000), SeqNum(5000), Instant::from_millis(2), SendRate::default());
+        assert!(ack(&mut q, 5000).sample.is_none(), "a retransmission gives no sample");
     }
 
     #[test]
     fn a_timeout_forgets_selective_acknowledgments_that_were_taken_back() {
+        let (now, none) = (Instant::from_secs(1), Duration::ZERO);
         let mut q = queue();
-        q.sack(SeqNum(5000), SeqNum(20_000));
-        q.mark_all_lost();
+        sack(&mut q, 5000, 20_000);
+        q.mark_all_lost(now, none);
         assert_eq!((q.lost(), q.sacked()), (5000, 15_000));
-        q.ack(SeqNum(5000));
-        q.mark_all_lost();
+        ack(&mut q, 5000);
+        q.mark_all_lost(now, none);
         assert_eq!((q.lost(), q.sacked()), (15_000, 0), "the front was sacked but not acknowledged");
+    }
+
+    #[test]
+    fn what_arrives_below_what_has_arrived_was_late() {
+        let mut q = queue();
+        sack(&mut q, 5000, 6000);
+        assert_eq!(sack(&mut q, 2000, 3000).late, Some(SeqNum(2000)));
+        q.sent_again(SeqNum(0), SeqNum(1000), Instant::from_millis(2), SendRate::default());
+        assert_eq!(ack(&mut q, 1000).late, None, "or sent again");
+        assert_eq!(ack(&mut q, 2000).late, Some(SeqNum(1000)));
+    }
+
+    #[test]
+    fn a_probe_of_the_tail_is_not_lost_data() {
+        let mut q = queue();
+        q.sent_again(SeqNum(19_000), SeqNum(20_000), Instant::from_millis(2), SendRate::default());
+        assert_eq!((q.in_flight(), q.rexmit(), q.lost()), (20_000, 0, 0));
     }
 }

@@ -7,9 +7,11 @@ use time::{Duration, Instant};
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader};
 
-use crate::congestion::AckEvent;
 use crate::outcome::{Outcome, Released, TcpError};
 use crate::output::clock;
+use crate::rate::Busy;
+use crate::recovery::Ack;
+use crate::rtx_queue::{Delivery, View};
 use crate::state::{Event, State};
 use crate::tcb::Tcb;
 use crate::timers::Timer;
@@ -62,6 +64,7 @@ impl Tcb {
     pub fn segment_arrives(&mut self, now: Instant, seg: SegmentIn, released: &mut Released) -> Outcome {
         self.look_again();
         self.more = false;
+        self.count_arrival(now, &seg);
         let mut a = Arrival { now, seg, released, outcome: Outcome::empty() };
         let _ = match self.state {
             State::Closed | State::Listen => ControlFlow::Break(()),
@@ -69,6 +72,16 @@ impl Tcb {
             _ => self.arrives(&mut a),
         };
         a.outcome
+    }
+
+    fn count_arrival(&mut self, now: Instant, seg: &SegmentIn) {
+        let len = seg.payload.len();
+        let segs = if seg.gso_size > 0 { len.div_ceil(usize::from(seg.gso_size)) as u32 } else { 1 };
+        self.counts.segs_in = self.counts.segs_in.wrapping_add(segs);
+        if len > 0 {
+            self.counts.data_segs_in = self.counts.data_segs_in.wrapping_add(segs);
+            self.last_data = now;
+        }
     }
 
     //= rfc9293#section-3.10.7.4
@@ -112,6 +125,9 @@ impl Tcb {
             if seq.before_eq(self.rcv.acked) && theirs.val.wrapping_sub(ts.recent) as i32 >= 0 {
                 (ts.recent, ts.recent_at) = (theirs.val, a.now);
             }
+        }
+        if seq.before(self.rcv.nxt) && !a.seg.payload.is_empty() {
+            self.note_twice(seq, self.rcv.nxt.min(end));
         }
         if self.trim(&mut a.seg) {
             // A probe of a closed window, or a peer that does not keep to it: it must learn where we are.
@@ -169,11 +185,19 @@ impl Tcb {
         if has_data && end.before_eq(self.rcv.nxt) {
             // A retransmission of what we have: our acknowledgment was lost.
             self.owed.ack = true;
+            self.note_twice(a.seg.header.seq, end);
             if self.state == State::TimeWait {
                 self.timers.set(Timer::Linger, a.now + self.cfg.time_wait);
             }
         } else {
             self.challenge(a.now);
+        }
+    }
+
+    /// `[start, end)` came twice: the peer is told, since it may have sent it for nothing (RFC 2883).
+    fn note_twice(&mut self, start: SeqNum, end: SeqNum) {
+        if self.sack && self.cfg.dsack && self.state.is_synchronized() {
+            self.dsack = Some((start, end));
         }
     }
 
@@ -285,68 +309,70 @@ impl Tcb {
     fn acknowledge(&mut self, a: &mut Arrival<'_>) -> Step {
         let ack = a.seg.header.ack;
         let before = self.snd.una;
-        let sacked = self.read_sack_blocks(a);
+        let view = self.view(a.now);
+        let mut delivery = Delivery::default();
+        let lost_before = self.rtx.lost();
+        let dsack = self.read_sack_blocks(a, &view, &mut delivery);
         let window_changed = self.update_send_window(a);
-        if ack.after(before) {
-            let acked = ack.since(before);
+        let advanced = ack.after(before);
+        let duplicate = !advanced && self.is_duplicate_ack(a, window_changed);
+        let not_dup = window_changed || !a.seg.payload.is_empty();
+        if advanced {
             self.snd.una = ack;
             self.out.ack(ack, a.released);
             self.snd_up = self.snd_up.filter(|up| up.after(ack));
-            let sample = self.rtx.ack(ack).sample;
-            self.measure(a, sample);
-            self.after_progress(a.now, acked);
+            self.counts.bytes_acked += u64::from(ack.since(before));
+            self.rtx.ack(ack, &view, &mut delivery);
             a.outcome |= Outcome::WRITABLE;
-        } else if self.is_duplicate_ack(a, window_changed) || sacked {
-            self.recovery.dup_acks = self.recovery.dup_acks.saturating_add(1);
         }
-        self.detect_loss(a.now);
+        self.probes_out = 0;
+        let echo = a.seg.header.options.timestamps.filter(|t| self.ts.is_some() && t.ecr != 0).map(|t| t.ecr);
+        self.measure(a.now, &delivery, echo, advanced);
+        if advanced || delivery.sacked || duplicate || dsack.is_some() {
+            let ece = false;
+            let ack = Ack {
+                now: a.now,
+                before,
+                advanced,
+                duplicate,
+                not_dup,
+                dsack,
+                echo,
+                ece,
+                delivery,
+                lost_before,
+            };
+            self.on_ack(&ack);
+        }
+        if self.rtx.is_empty() {
+            self.counts.spend(a.now, Busy::Idle);
+        } else if advanced || window_changed {
+            self.counts.spend(a.now, Busy::Sending);
+        }
         ControlFlow::Continue(())
     }
 
     /// A round-trip time: from a segment sent once, or from the echoed timestamp.
-    fn measure(&mut self, a: &Arrival<'_>, sample: Option<Instant>) {
-        match (sample, self.ts, a.seg.header.options.timestamps) {
-            (Some(sent_at), ..) => self.rto.sample(a.now - sent_at),
-            (None, Some(ts), Some(theirs)) if theirs.ecr != 0 => {
-                let ms = clock(a.now, ts.offset).wrapping_sub(theirs.ecr);
-                if ms < 1 << 20 {
-                    self.rto.sample(Duration::from_millis(u64::from(ms)));
+    fn measure(&mut self, now: Instant, delivery: &Delivery, echo: Option<u32>, advanced: bool) {
+        let once = if delivery.again { None } else { delivery.sample };
+        let rtt = match (once.or(delivery.sack_sample), self.ts, echo) {
+            (Some(sent_at), ..) => now - sent_at,
+            (None, Some(ts), Some(echo)) if advanced => {
+                let ms = clock(now, ts.offset).wrapping_sub(echo);
+                if ms >= 1 << 20 {
+                    return;
                 }
+                Duration::from_millis(u64::from(ms.max(1)))
             }
-            _ => self.rto.reset_backoff(),
-        }
-    }
-
-    /// `snd.una` has moved.
-    fn after_progress(&mut self, now: Instant, acked: u32) {
-        self.progress_at = now;
-        self.recovery.timeouts = 0;
-        let mss = u32::from(self.mss);
-        match self.recovery.point {
-            Some(point) if self.snd.una.after_eq(point) => {
-                self.recovery.point = None;
-                self.recovery.dup_acks = 0;
+            _ => {
+                if advanced {
+                    self.rto.reset_backoff();
+                }
+                return;
             }
-            // A partial acknowledgment without SACK: the next hole is at the front (RFC 6582, 3.2).
-            Some(_) if !self.sack && !self.rtx.front_is_lost() => {
-                self.recovery.dup_acks = self.recovery.dup_acks.saturating_sub(acked / mss.max(1));
-                self.rtx.mark_front_lost(mss);
-            }
-            Some(_) => {}
-            None => {
-                self.recovery.dup_acks = 0;
-            }
-        }
-        let slow_start = self.cc.cwnd() < self.cc.ssthresh();
-        if self.recovery.cwnd_limited && (self.recovery.point.is_none() || slow_start) {
-            let srtt = self.rto.srtt().unwrap_or_default();
-            self.cc.on_ack(AckEvent { now, acked, srtt, mss });
-        }
-        if self.rtx.is_empty() {
-            self.timers.clear(Timer::Retransmit);
-        } else {
-            self.arm_retransmit(now);
-        }
+        };
+        self.recovery.note_rtt(rtt, now);
+        self.rto.sample(rtt);
     }
 
     //= rfc5681#section-2
@@ -359,36 +385,34 @@ impl Tcb {
         !self.rtx.is_empty() && a.seg.len() == 0 && a.seg.header.ack == self.snd.una && !window_changed
     }
 
-    /// Marks what the peer says it has; whether that was news. Blocks outside of what is in flight are
-    /// ignored: old ones, duplicates (RFC 2883), lies.
-    fn read_sack_blocks(&mut self, a: &Arrival<'_>) -> bool {
+    /// Marks what the peer says it has. Blocks outside of what is in flight are ignored, but for the first if
+    /// it reports a duplicate (RFC 2883, 4): that is returned.
+    fn read_sack_blocks(
+        &mut self,
+        a: &Arrival<'_>,
+        view: &View,
+        delivery: &mut Delivery,
+    ) -> Option<(SeqNum, SeqNum)> {
         if !self.sack {
-            return false;
+            return None;
         }
-        let floor = self.snd.una.max(a.seg.header.ack.min(self.snd.nxt));
-        let mut news = false;
-        for (start, end) in &a.seg.header.options.sack {
+        let blocks = &a.seg.header.options.sack;
+        let ack = a.seg.header.ack;
+        let first = blocks.first().copied().filter(|(start, end)| start.before(*end));
+        let dsack = first.filter(|(start, end)| {
+            let within = blocks.get(1).is_some_and(|(s, e)| s.before_eq(*start) && end.before_eq(*e));
+            let sent =
+                end.before_eq(self.snd.nxt) && start.after_eq(self.snd.una - self.snd.max_wnd.max(1 << 16));
+            sent && (start.before(ack) || within)
+        });
+        let high = self.rtx.high();
+        let floor = self.snd.una.max(ack.min(self.snd.nxt));
+        for (start, end) in blocks.iter().skip(usize::from(dsack.is_some())) {
             if start.before(*end) && start.after_eq(floor) && end.before_eq(self.snd.nxt) {
-                news |= self.rtx.sack(*start, *end);
+                self.rtx.sack(*start, *end, view, high, delivery);
             }
         }
-        news
-    }
-
-    /// Enters recovery once per window when something must be lost.
-    fn detect_loss(&mut self, now: Instant) {
-        let mss = u32::from(self.mss);
-        let in_flight = self.snd.nxt.since(self.snd.una);
-        if self.sack {
-            self.rtx.mark_lost_by_sack(mss);
-        }
-        if self.recovery.dup_acks >= 3 && self.recovery.point.is_none() && !self.rtx.has_lost() {
-            self.rtx.mark_front_lost(mss);
-        }
-        if self.rtx.has_lost() && self.recovery.point.is_none() {
-            self.recovery.point = Some(self.snd.nxt);
-            self.cc.on_loss(now, in_flight, mss);
-        }
+        dsack
     }
 
     //= rfc9293#section-3.10.7.4
@@ -483,8 +507,12 @@ impl Tcb {
         if seq == self.rcv.nxt {
             self.receive_in_order(a, seq, payload);
         } else {
+            self.counts.rcv_ooopack = self.counts.rcv_ooopack.wrapping_add(1);
             if self.input.make_room(seq, payload.len(), 2 * self.rcvbuf) {
-                self.input.insert_early(seq, payload);
+                let end = seq + len;
+                if !self.input.insert_early(seq, payload) {
+                    self.note_twice(seq, end);
+                }
             }
             //= rfc5681#section-4.2
             //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives.
@@ -500,6 +528,7 @@ impl Tcb {
         self.input.push(payload);
         nxt = self.input.fill(nxt);
         self.unacked_in += nxt.since(seq);
+        self.counts.bytes_received += u64::from(nxt.since(seq));
         self.rcv.nxt = nxt;
         self.rcv.edge = self.rcv.edge.max(nxt);
         a.outcome |= Outcome::READABLE;

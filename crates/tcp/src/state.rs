@@ -74,6 +74,23 @@ impl State {
         TRANSITIONS.iter().find(|(from, e, _)| (*from, *e) == (self, event)).map_or(self, |(.., to)| *to)
     }
 
+    /// Linux's number (`TCP_ESTABLISHED` and so on).
+    pub fn number(self) -> u8 {
+        match self {
+            S::Established => 1,
+            S::SynSent => 2,
+            S::SynReceived => 3,
+            S::FinWait1 => 4,
+            S::FinWait2 => 5,
+            S::TimeWait => 6,
+            S::Closed => 7,
+            S::CloseWait => 8,
+            S::LastAck => 9,
+            S::Listen => 10,
+            S::Closing => 11,
+        }
+    }
+
     /// Past the handshake and not closed.
     pub fn is_synchronized(self) -> bool {
         !matches!(self, S::Closed | S::Listen | S::SynSent | S::SynReceived)

@@ -10,7 +10,9 @@ use wire::tcp::TcpHeader;
 use crate::config::Config;
 use crate::congestion::{self, CongestionControl};
 use crate::outcome::{Outcome, Released, TcpError};
+use crate::rate::{Counts, Rate};
 use crate::receive_buffer::ReceiveBuffer;
+use crate::recovery::Recovery;
 use crate::rto::Rto;
 use crate::rtx_queue::RtxQueue;
 use crate::send_buffer::SendBuffer;
@@ -121,22 +123,10 @@ pub(crate) struct Owed {
     pub(crate) probe: bool,
     /// A reset, with this sequence number.
     pub(crate) reset: Option<SeqNum>,
+    /// The last segment again, or a new one, to learn whether the tail is lost.
+    pub(crate) tail_probe: bool,
     /// Send a partial segment in spite of silly-window avoidance.
     pub(crate) force: bool,
-}
-
-/// Loss recovery (RFC 6675, RFC 6582).
-#[derive(Debug, Default)]
-pub(crate) struct Recovery {
-    pub(crate) dup_acks: u32,
-    /// Recovery ends when this is acknowledged.
-    pub(crate) point: Option<SeqNum>,
-    /// The last look at the queue found more to send than the congestion window takes.
-    pub(crate) cwnd_limited: bool,
-    /// Timeouts in a row.
-    pub(crate) timeouts: u8,
-    /// Packets sent again since the beginning.
-    pub(crate) retransmits: u64,
 }
 
 /// Receive-buffer tuning: what the reader took in one round trip.
@@ -159,6 +149,8 @@ pub struct Tcb {
     pub(crate) handshake: Option<Box<Handshake>>,
     pub(crate) ts: Option<TimestampState>,
     pub(crate) sack: bool,
+    /// What came twice, to be reported in the next acknowledgment (RFC 2883).
+    pub(crate) dsack: Option<(SeqNum, SeqNum)>,
     /// Largest payload per segment that the path carries, options not subtracted.
     pub(crate) path_mss: u16,
     /// The peer's MSS option.
@@ -170,6 +162,8 @@ pub struct Tcb {
     pub(crate) cc: Box<dyn CongestionControl>,
     pub(crate) rto: Rto,
     pub(crate) recovery: Recovery,
+    pub(crate) rate: Rate,
+    pub(crate) counts: Counts,
     pub(crate) input: ReceiveBuffer,
     pub(crate) rcvbuf: usize,
     pub(crate) tuning: Tuning,
@@ -185,8 +179,11 @@ pub struct Tcb {
     /// One past what the program said is urgent, until it is acknowledged (SND.UP).
     pub(crate) snd_up: Option<SeqNum>,
     pub(crate) keepalive_probes: u8,
+    /// Window and keepalive probes since the peer last answered.
+    pub(crate) probes_out: u8,
     pub(crate) last_heard: Instant,
     pub(crate) last_sent: Instant,
+    pub(crate) last_data: Instant,
     /// When `snd.una` last moved, or data began to wait.
     pub(crate) progress_at: Instant,
     /// End of the last send call: its segment is pushed.
@@ -237,6 +234,7 @@ impl Tcb {
             })),
             ts,
             sack: cfg.sack,
+            dsack: None,
             peer_mss: 536,
             path_mss: cfg.mss,
             mss: cfg.mss,
@@ -244,7 +242,9 @@ impl Tcb {
             rtx: RtxQueue::default(),
             cc: congestion::new(cfg.congestion, initial),
             rto: Rto::new(cfg.rto_min, cfg.rto_max),
-            recovery: Recovery::default(),
+            recovery: Recovery::new(iss),
+            rate: Rate::default(),
+            counts: Counts::default(),
             input: ReceiveBuffer::new(),
             rcvbuf: cfg.rcvbuf,
             tuning: Tuning { since: now, taken: 0, best: cfg.rcvbuf / 2 },
@@ -256,8 +256,10 @@ impl Tcb {
             urg: None,
             snd_up: None,
             keepalive_probes: 0,
+            probes_out: 0,
             last_heard: now,
             last_sent: now,
+            last_data: now,
             progress_at: now,
             push_at: iss,
             small_at: iss,
@@ -333,11 +335,16 @@ impl Tcb {
     /// The handshake is over.
     pub(crate) fn establish(&mut self, now: Instant) {
         if let Some(h) = self.handshake.take().filter(|h| h.attempts == 1) {
-            self.rto.sample(h.rtt.unwrap_or(now - h.sent_at));
+            let rtt = h.rtt.unwrap_or(now - h.sent_at);
+            self.rto.sample(rtt);
+            self.recovery.note_rtt(rtt, now);
         }
         self.state = self.state.on(Event::Handshake);
         self.timers.clear(Timer::Retransmit);
         self.recovery.timeouts = 0;
+        // The SYN, or the SYN-ACK.
+        self.rate.now.delivered = 1;
+        self.rate.now.delivered_at = now;
         self.progress_at = now;
         self.last_heard = now;
         self.tuning.since = now;
@@ -598,27 +605,6 @@ impl Tcb {
         seq.within(self.snd.una, self.snd.nxt)
     }
 
-    /// Measurements.
-    pub fn info(&self) -> TcpInfo {
-        TcpInfo {
-            state: self.state,
-            rtt: self.rto.srtt().unwrap_or_default(),
-            rttvar: self.rto.rttvar(),
-            rto: self.rto.timeout(),
-            cwnd: self.cc.cwnd(),
-            ssthresh: self.cc.ssthresh(),
-            snd_wnd: self.snd.wnd,
-            rcv_wnd: self.rcv.wnd(),
-            rcvbuf: self.rcvbuf,
-            mss: self.mss,
-            in_flight: self.rtx.in_flight(),
-            sacked: self.rtx.sacked(),
-            lost: self.rtx.lost(),
-            retransmits: self.recovery.retransmits,
-            unsent: self.unsent(),
-        }
-    }
-
     /// Grows the receive buffer when the reader takes more than half of it in a round trip.
     fn tune(&mut self, now: Instant, taken: usize) {
         if self.rcvbuf >= self.cfg.rcvbuf_max {
@@ -668,39 +654,4 @@ impl Tcb {
     pub(crate) fn fin_acked(&self) -> bool {
         self.fin_queued && self.snd.una.after(self.fin_seq())
     }
-}
-
-/// Measurements of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct TcpInfo {
-    /// State.
-    pub state: State,
-    /// Smoothed round-trip time; zero before the first measurement.
-    pub rtt: Duration,
-    /// Its mean deviation.
-    pub rttvar: Duration,
-    /// Retransmission timeout, backed off.
-    pub rto: Duration,
-    /// Congestion window in bytes.
-    pub cwnd: u32,
-    /// Slow start threshold in bytes.
-    pub ssthresh: u32,
-    /// The peer's window in bytes.
-    pub snd_wnd: u32,
-    /// Our window in bytes.
-    pub rcv_wnd: u32,
-    /// Receive buffer as tuned, in bytes.
-    pub rcvbuf: usize,
-    /// Payload of a full segment.
-    pub mss: u16,
-    /// Bytes believed to be in the network.
-    pub in_flight: u32,
-    /// Bytes the peer holds out of order.
-    pub sacked: u32,
-    /// Bytes taken for lost.
-    pub lost: u32,
-    /// Packets sent again since the beginning.
-    pub retransmits: u64,
-    /// Bytes not yet sent.
-    pub unsent: usize,
 }

@@ -21,6 +21,14 @@ impl Tcb {
         while let Some(timer) = self.timers.take_due(now) {
             outcome |= match timer {
                 Timer::Retransmit => self.retransmit_timeout(now, released),
+                Timer::LossProbe => {
+                    self.probe_tail(now);
+                    Outcome::empty()
+                }
+                Timer::Reorder => {
+                    self.reorder_timeout(now);
+                    Outcome::empty()
+                }
                 Timer::DelayedAck => {
                     self.owed.ack = true;
                     Outcome::empty()
@@ -59,13 +67,8 @@ impl Tcb {
         if self.recovery.timeouts > self.cfg.retries || self.too_long_without_progress(now) {
             return self.give_up(released);
         }
-        let in_flight = self.snd.nxt.since(self.snd.una);
-        self.rtx.mark_all_lost();
-        if self.recovery.timeouts == 1 {
-            self.cc.on_timeout(in_flight, u32::from(self.mss));
-        }
-        self.recovery.dup_acks = 0;
-        self.recovery.point = Some(self.snd.nxt);
+        self.counts.total_rto = self.counts.total_rto.wrapping_add(1);
+        self.enter_loss(now);
         self.arm_retransmit(now);
         Outcome::empty()
     }
@@ -84,6 +87,7 @@ impl Tcb {
             //# for the retransmission timeout period, and SHOULD increase exponentially the interval between
             //# successive probes
             self.owed.probe = true;
+            self.probes_out = self.probes_out.saturating_add(1);
             self.recovery.timeouts = self.recovery.timeouts.saturating_add(u8::from(self.orphan));
         } else {
             self.owed.force = true;
@@ -104,6 +108,7 @@ impl Tcb {
             return self.give_up(released);
         }
         self.keepalive_probes += 1;
+        self.probes_out = self.probes_out.saturating_add(1);
         self.owed.probe = true;
         self.timers.set(Timer::Keepalive, now + k.interval);
         Outcome::empty()

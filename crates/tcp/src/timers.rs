@@ -8,6 +8,10 @@ use time::Instant;
 pub(crate) enum Timer {
     /// Retransmission (RFC 6298), SYN included.
     Retransmit,
+    /// Probe of the tail (RFC 8985, 7).
+    LossProbe,
+    /// What may be late is lost (RFC 8985, 6.3).
+    Reorder,
     /// Acknowledgment held back.
     DelayedAck,
     /// Zero-window probe.
@@ -18,24 +22,31 @@ pub(crate) enum Timer {
     Linger,
 }
 
-const ALL: [Timer; 5] =
-    [Timer::Retransmit, Timer::DelayedAck, Timer::Persist, Timer::Keepalive, Timer::Linger];
+const ALL: [Timer; 7] = [
+    Timer::Retransmit,
+    Timer::LossProbe,
+    Timer::Reorder,
+    Timer::DelayedAck,
+    Timer::Persist,
+    Timer::Keepalive,
+    Timer::Linger,
+];
 
-/// Deadlines by timer.
+/// Deadlines by timer; [`Instant::MAX`] for those that are not set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timers([Option<Instant>; ALL.len()]);
+pub(crate) struct Timers([Instant; ALL.len()]);
 
 impl Timers {
     pub(crate) fn new() -> Self {
-        Self([None; ALL.len()])
+        Self([Instant::MAX; ALL.len()])
     }
 
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize] = Some(at);
+        self.0[timer as usize] = at;
     }
 
     pub(crate) fn clear(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+        self.0[timer as usize] = Instant::MAX;
     }
 
     pub(crate) fn clear_all(&mut self) {
@@ -43,16 +54,16 @@ impl Timers {
     }
 
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.0[timer as usize].is_some()
+        self.0[timer as usize] < Instant::MAX
     }
 
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.iter().flatten().min().copied()
+        self.0.iter().min().copied().filter(|at| *at < Instant::MAX)
     }
 
     /// Takes one timer that is due.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Timer> {
-        let due = ALL.into_iter().find(|t| self.0[*t as usize].is_some_and(|at| at <= now))?;
+        let due = ALL.into_iter().find(|t| self.0[*t as usize] <= now && self.is_set(*t))?;
         self.clear(due);
         Some(due)
     }

@@ -2,7 +2,7 @@
 
 use time::Instant;
 
-use super::{AckEvent, CongestionControl, half_of};
+use super::{AckEvent, CongestionControl, slow_start};
 
 /// RFC 9438, 4.1.2 and 4.6.
 const C: f64 = 0.4;
@@ -39,16 +39,6 @@ impl Cubic {
             self.w_max = segments;
         }
     }
-
-    fn reduce(&mut self, in_flight: u32, mss: u32) {
-        let segments = f64::from(self.cwnd) / f64::from(mss);
-        // Fast convergence (RFC 9438, 4.7): a flow that had less than last time makes room.
-        self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
-        let reduced = (f64::from(self.cwnd) * BETA) as u32;
-        self.ssthresh = reduced.max(half_of(in_flight, mss).min(reduced)).max(2 * mss);
-        self.epoch = None;
-        self.credit = 0.0;
-    }
 }
 
 impl CongestionControl for Cubic {
@@ -61,13 +51,13 @@ impl CongestionControl for Cubic {
     }
 
     fn on_ack(&mut self, ack: AckEvent) {
-        if self.cwnd < self.ssthresh {
-            self.cwnd = self.cwnd.saturating_add(ack.acked);
+        let rest = slow_start(&mut self.cwnd, self.ssthresh, ack.acked);
+        if rest == 0 {
             return;
         }
         let mss = f64::from(ack.mss);
         let segments = f64::from(self.cwnd) / mss;
-        let acked = f64::from(ack.acked) / mss;
+        let acked = f64::from(rest) / mss;
         if self.epoch.is_none() {
             self.begin_epoch(ack.now, segments);
         }
@@ -87,22 +77,20 @@ impl CongestionControl for Cubic {
         }
     }
 
-    fn on_loss(&mut self, _now: Instant, in_flight: u32, mss: u32) {
-        self.reduce(in_flight, mss);
-        self.cwnd = self.ssthresh;
-    }
-
-    fn on_timeout(&mut self, in_flight: u32, mss: u32) {
-        self.reduce(in_flight, mss);
-        self.cwnd = mss;
-    }
-
-    fn on_idle(&mut self, initial: u32) {
-        self.cwnd = self.cwnd.min(initial);
+    fn on_idle(&mut self) {
         self.epoch = None;
     }
 
-    fn restore(&mut self, cwnd: u32, ssthresh: u32) {
+    fn reduce(&mut self, mss: u32) {
+        let segments = f64::from(self.cwnd) / f64::from(mss);
+        // Fast convergence (RFC 9438, 4.7): a flow that had less than last time makes room.
+        self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
+        self.ssthresh = (self.cwnd / mss * 717 / 1024).max(2) * mss;
+        self.epoch = None;
+        self.credit = 0.0;
+    }
+
+    fn set(&mut self, cwnd: u32, ssthresh: u32) {
         (self.cwnd, self.ssthresh) = (cwnd, ssthresh);
     }
 }
@@ -119,8 +107,9 @@ mod tests {
     #[test]
     fn the_window_comes_back_to_where_it_was_after_k_seconds() {
         let mut cc = Cubic::new(1_000_000);
-        cc.on_loss(Instant::ZERO, 1_000_000, 1000);
-        assert_eq!(cc.cwnd(), 700_000);
+        cc.reduce(1000);
+        assert_eq!(cc.ssthresh(), 700_000);
+        cc.set(700_000, 700_000);
         // K = cbrt(300 / 0.4) = 9.09 s.
         let mut now = Instant::ZERO;
         while now < Instant::from_millis(9090) {
@@ -134,10 +123,10 @@ mod tests {
     #[test]
     fn a_second_loss_below_the_first_gives_way() {
         let mut cc = Cubic::new(1_000_000);
-        cc.on_loss(Instant::ZERO, 1_000_000, 1000);
-        cc.on_loss(Instant::ZERO, 700_000, 1000);
+        cc.reduce(1000);
+        cc.set(700_000, 700_000);
+        cc.reduce(1000);
         assert!((cc.w_max - 700.0 * 0.85).abs() < 1.0);
-        cc.on_timeout(490_000, 1000);
-        assert_eq!(cc.cwnd(), 1000);
+        assert_eq!(cc.ssthresh(), 490_000);
     }
 }

@@ -57,14 +57,24 @@ pub trait CongestionControl: Send + core::fmt::Debug {
     fn ssthresh(&self) -> u32;
     /// New data was acknowledged outside of recovery, and the window had been in use.
     fn on_ack(&mut self, ack: AckEvent);
-    /// Loss was detected by acknowledgments; once per window of data.
-    fn on_loss(&mut self, now: Instant, in_flight: u32, mss: u32);
-    /// The retransmission timer ran out.
-    fn on_timeout(&mut self, in_flight: u32, mss: u32);
-    /// The connection was idle for longer than a retransmission timeout (RFC 5681, 4.1).
-    fn on_idle(&mut self, initial: u32);
-    /// Goes on with these: after a change of algorithm, and when a loss turned out to be none.
-    fn restore(&mut self, cwnd: u32, ssthresh: u32);
+    /// Congestion was detected; once per window of data. Lowers the slow start threshold; the window follows
+    /// as recovery says.
+    fn reduce(&mut self, mss: u32);
+    /// Goes on with these: in and after recovery, and after a change of algorithm.
+    fn set(&mut self, cwnd: u32, ssthresh: u32);
+    /// The connection was idle: growth begins anew.
+    fn on_idle(&mut self);
+}
+
+/// Slow start: grows by what was acknowledged, up to the threshold (RFC 5681, 3.1). What is left of it.
+fn slow_start(cwnd: &mut u32, ssthresh: u32, acked: u32) -> u32 {
+    if *cwnd >= ssthresh {
+        return acked;
+    }
+    let grown = cwnd.saturating_add(acked).min(ssthresh);
+    let rest = acked - (grown - *cwnd);
+    *cwnd = grown;
+    rest
 }
 
 pub(crate) fn new(kind: CongestionKind, initial: u32) -> Box<dyn CongestionControl> {
@@ -72,9 +82,4 @@ pub(crate) fn new(kind: CongestionKind, initial: u32) -> Box<dyn CongestionContr
         CongestionKind::Cubic => Box::new(Cubic::new(initial)),
         CongestionKind::NewReno => Box::new(NewReno::new(initial)),
     }
-}
-
-/// Least window after a loss (RFC 5681, equation 4).
-fn half_of(in_flight: u32, mss: u32) -> u32 {
-    (in_flight / 2).max(2 * mss)
 }

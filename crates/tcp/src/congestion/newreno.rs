@@ -1,8 +1,6 @@
 //! NewReno: slow start and congestion avoidance (RFC 5681, 3.1). Recovery itself is in `recovery.rs`.
 
-use time::Instant;
-
-use super::{AckEvent, CongestionControl, half_of};
+use super::{AckEvent, CongestionControl, slow_start};
 
 #[derive(Debug)]
 pub(crate) struct NewReno {
@@ -28,34 +26,24 @@ impl CongestionControl for NewReno {
     }
 
     fn on_ack(&mut self, ack: AckEvent) {
-        if self.cwnd < self.ssthresh {
-            self.cwnd = self.cwnd.saturating_add(ack.acked);
-            return;
-        }
-        self.counted = self.counted.saturating_add(ack.acked);
-        if self.counted >= self.cwnd {
+        let rest = slow_start(&mut self.cwnd, self.ssthresh, ack.acked);
+        self.counted = self.counted.saturating_add(rest);
+        if rest > 0 && self.counted >= self.cwnd {
             self.counted -= self.cwnd;
             self.cwnd = self.cwnd.saturating_add(ack.mss);
         }
     }
 
-    fn on_loss(&mut self, _now: Instant, in_flight: u32, mss: u32) {
-        self.ssthresh = half_of(in_flight, mss);
-        self.cwnd = self.ssthresh;
+    fn on_idle(&mut self) {
         self.counted = 0;
     }
 
-    fn on_timeout(&mut self, in_flight: u32, mss: u32) {
-        self.ssthresh = half_of(in_flight, mss);
-        self.cwnd = mss;
+    fn reduce(&mut self, mss: u32) {
+        self.ssthresh = (self.cwnd / mss / 2).max(2) * mss;
         self.counted = 0;
     }
 
-    fn on_idle(&mut self, initial: u32) {
-        self.cwnd = self.cwnd.min(initial);
-    }
-
-    fn restore(&mut self, cwnd: u32, ssthresh: u32) {
+    fn set(&mut self, cwnd: u32, ssthresh: u32) {
         (self.cwnd, self.ssthresh) = (cwnd, ssthresh);
     }
 }
@@ -63,7 +51,7 @@ impl CongestionControl for NewReno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use time::Duration;
+    use time::{Duration, Instant};
 
     #[test]
     fn the_window_doubles_in_slow_start_and_grows_by_a_segment_after_it() {
@@ -71,11 +59,12 @@ mod tests {
         let ack = |acked| AckEvent { now: Instant::ZERO, acked, srtt: Duration::from_millis(1), mss: 1000 };
         cc.on_ack(ack(10_000));
         assert_eq!(cc.cwnd(), 20_000);
-        cc.on_loss(Instant::ZERO, 20_000, 1000);
-        assert_eq!((cc.cwnd(), cc.ssthresh()), (10_000, 10_000));
-        (0..10).for_each(|_| cc.on_ack(ack(1000)));
+        cc.reduce(1000);
+        assert_eq!((cc.cwnd(), cc.ssthresh()), (20_000, 10_000));
+        cc.set(9000, 10_000);
+        cc.on_ack(ack(2000));
+        assert_eq!(cc.cwnd(), 10_000, "not beyond the threshold");
+        (0..9).for_each(|_| cc.on_ack(ack(1000)));
         assert_eq!(cc.cwnd(), 11_000);
-        cc.on_timeout(11_000, 1000);
-        assert_eq!((cc.cwnd(), cc.ssthresh()), (1000, 5500));
     }
 }

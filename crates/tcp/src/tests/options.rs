@@ -86,7 +86,7 @@ fn a_deferred_connection_is_made_by_data() {
     write(&mut w.ends[0], 10);
     w.run_for(Duration::from_millis(50));
     assert_eq!((w.ends[1].state(), w.ends[1].readable()), (State::Established, 10));
-    assert!(w.ends[1].info().rtt < Duration::from_millis(11), "the wait is no round trip");
+    assert!(w.ends[1].info(w.now).rtt < Duration::from_millis(11), "the wait is no round trip");
 
     // Without data, by the answer to a SYN-ACK that was sent again.
     let mut w = World::new(config(), c, 1, (0, 0, 0));
@@ -116,7 +116,7 @@ fn the_window_is_clamped() {
     for _ in 0..100 {
         w.run_for(Duration::from_millis(50));
         let n = w.read(1).len();
-        assert!(w.ends[1].info().rcv_wnd <= 5000 || got == 0);
+        assert!(w.ends[1].info(w.now).rcv_wnd <= 5000 || got == 0);
         got += n;
     }
     assert_eq!(got, 100_000);
@@ -133,7 +133,7 @@ fn a_low_water_mark_of_unsent_bytes_limits_what_is_taken() {
     assert_eq!((w.ends[0].unsent(), w.ends[0].send_room()), (20_000 - 14_480, 0));
     assert!(!w.ends[0].is_writable());
     w.ends[0].look_again();
-    w.ends[0].cc.restore(20_272, u32::MAX);
+    w.ends[0].cc.set(20_272, u32::MAX);
     while next(&mut w, 0).is_some() {}
     assert_eq!((w.ends[0].unsent(), w.ends[0].is_writable()), (0, true));
 }
@@ -194,7 +194,7 @@ fn quick_acknowledgments_can_be_switched() {
 #[test]
 fn the_algorithm_changes_and_the_window_stays() {
     let mut w = World::connected();
-    w.ends[0].cc.restore(50_000, 40_000);
+    w.ends[0].cc.set(50_000, 40_000);
     set(&mut w, 0, |c| c.congestion = CongestionKind::NewReno);
     assert_eq!((w.ends[0].cc.cwnd(), w.ends[0].cc.ssthresh()), (50_000, 40_000));
     assert!(format!("{:?}", w.ends[0].cc).contains("NewReno"));
