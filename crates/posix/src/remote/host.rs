@@ -245,7 +245,7 @@ impl Guest {
         bytes: &[u8],
         flags: i32,
         lend: Option<u64>,
-        reserved: &mut Option<(u64, UbufInfo)>,
+        reserved: &mut Option<(u64, Arc<UbufInfo>)>,
     ) -> Result<Outcome> {
         let endpoint = self.socket(id)?;
         // The number a call took whose first attempt found no room is the next attempt's.
