@@ -5,7 +5,7 @@
 //! that sleeping, nesting and `poll` on the epoll descriptor remain the kernel's business.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -19,6 +19,7 @@ use crate::errno::{Errno, Result};
 use crate::poll::{events_of, interest_of};
 use crate::socket::Socket;
 use crate::sys::{self, SigMask};
+use crate::table::Guarded;
 use crate::wait::Deadline;
 
 const ET: u32 = libc::EPOLLET as u32;
@@ -66,7 +67,7 @@ struct Lists {
 /// An epoll instance.
 pub(crate) struct Epoll {
     /// Readable while the ready list is not empty.
-    signal: OwnedFd,
+    signal: Guarded,
     /// The eventfd's data in the kernel's instance: not an address, and not a small number.
     mark: u64,
     lists: Arc<Mutex<Lists>>,
@@ -75,7 +76,7 @@ pub(crate) struct Epoll {
 impl Epoll {
     /// Adds what sockets of ours need to the kernel's instance `ep`.
     pub(crate) fn attach(ep: RawFd) -> Result<Arc<Self>> {
-        let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let signal = Guarded::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mark = 0x8cad_3f51_0000_0000 | signal.as_raw_fd() as u64;
         let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: mark };
         sys::epoll_ctl(ep, libc::EPOLL_CTL_ADD, signal.as_raw_fd(), Some(event))?;

@@ -1,6 +1,7 @@
 //! `poll` and `select` over sockets of ours and descriptors of the kernel.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::cell::RefCell;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -12,7 +13,7 @@ use stack::Ready;
 use crate::errno::Result;
 use crate::socket::Socket;
 use crate::sys::{self, SigMask};
-use crate::table;
+use crate::table::{self, Guarded};
 use crate::wait::Deadline;
 
 const IN: u32 = (libc::POLLIN | libc::POLLRDNORM) as u32;
@@ -55,7 +56,7 @@ pub(crate) fn c_timespec(d: Duration) -> libc::timespec {
 
 /// An eventfd that a sleeping thread polls along with its descriptors.
 struct Bell {
-    fd: OwnedFd,
+    fd: Guarded,
     /// Somebody listens.
     armed: AtomicBool,
 }
@@ -73,9 +74,23 @@ impl Wake for Bell {
 }
 
 thread_local! {
-    static BELL: Option<Arc<Bell>> = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .ok()
-        .map(|fd| Arc::new(Bell { fd, armed: AtomicBool::new(false) }));
+    static BELL: RefCell<Option<Arc<Bell>>> = const { RefCell::new(None) };
+}
+
+/// The thread's bell.
+fn bell() -> Result<Arc<Bell>> {
+    BELL.with_borrow_mut(|bell| {
+        if let Some(bell) = bell {
+            return Ok(bell.clone());
+        }
+        let fd = Guarded::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(bell.insert(Arc::new(Bell { fd, armed: AtomicBool::new(false) })).clone())
+    })
+}
+
+/// In a child of `fork`: the bell is shared with the parent, and must not be heard by both.
+pub(crate) fn forget_bell() {
+    BELL.take();
 }
 
 /// `ppoll`: fills in `revents` and returns how many are not zero.
@@ -85,19 +100,17 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>, mask: Si
     if ours.is_empty() {
         return sys::ppoll(fds, timeout.map(c_timespec), mask);
     }
-    BELL.with(|bell| {
-        let Some(bell) = bell else { return Err(crate::errno::Errno::MFILE) };
-        let waker = Waker::from(bell.clone());
-        let result = poll_mixed(fds, &ours, bell, &waker, Deadline::after(timeout), mask);
-        if bell.armed.swap(false, Ordering::AcqRel) {
-            for (_, socket) in &ours {
-                socket.endpoint().deregister(&waker);
-            }
-        } else {
-            let _ = rustix::io::read(&bell.fd, &mut [0u8; 8]);
+    let bell = bell()?;
+    let waker = Waker::from(bell.clone());
+    let result = poll_mixed(fds, &ours, &bell, &waker, Deadline::after(timeout), mask);
+    if bell.armed.swap(false, Ordering::AcqRel) {
+        for (_, socket) in &ours {
+            socket.endpoint().deregister(&waker);
         }
-        result
-    })
+    } else {
+        let _ = rustix::io::read(&bell.fd, &mut [0u8; 8]);
+    }
+    result
 }
 
 fn poll_mixed(

@@ -129,34 +129,35 @@ impl Socket {
         Ok(())
     }
 
-    /// `accept(2)`.
+    /// The oldest connection that waits to be accepted.
     pub(crate) fn accept(&self, nonblocking_child: bool) -> Result<Socket> {
+        let child = Socket::new(self.domain, self.endpoint().accept()?, nonblocking_child);
+        child.committed.store(true, Ordering::Relaxed);
+        child.linger.store(self.linger.load(Ordering::Relaxed), Ordering::Relaxed);
+        let low_water = self.receive_low_water.load(Ordering::Relaxed);
+        child.receive_low_water.store(low_water, Ordering::Relaxed);
+        child.tells_inq.store(self.tells_inq(), Ordering::Relaxed);
+        for (from, to) in
+            [(&self.receive_timeout, &child.receive_timeout), (&self.send_timeout, &child.send_timeout)]
+        {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(child)
+    }
+
+    /// Returns when there is a connection to accept, or, without waiting, whether there is one.
+    pub(crate) fn await_connection(&self) -> Result<()> {
         if !self.listening.load(Ordering::Relaxed) {
             return Err(Errno::INVAL);
         }
         let endpoint = self.endpoint();
-        let deadline = Self::timeout(&self.receive_timeout);
-        loop {
-            match endpoint.accept() {
-                Err(Errno::AGAIN) if !self.is_nonblocking() => wait(&*endpoint, Ready::IN, deadline)?,
-                Err(e) => return Err(e),
-                Ok(child) => {
-                    let child = Socket::new(self.domain, child, nonblocking_child);
-                    child.committed.store(true, Ordering::Relaxed);
-                    child.linger.store(self.linger.load(Ordering::Relaxed), Ordering::Relaxed);
-                    let low_water = self.receive_low_water.load(Ordering::Relaxed);
-                    child.receive_low_water.store(low_water, Ordering::Relaxed);
-                    child.tells_inq.store(self.tells_inq(), Ordering::Relaxed);
-                    for (from, to) in [
-                        (&self.receive_timeout, &child.receive_timeout),
-                        (&self.send_timeout, &child.send_timeout),
-                    ] {
-                        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                    }
-                    return Ok(child);
-                }
-            }
+        if endpoint.ready().contains(Ready::IN) {
+            return Ok(());
         }
+        if self.is_nonblocking() {
+            return Err(Errno::AGAIN);
+        }
+        wait(&*endpoint, Ready::IN, Self::timeout(&self.receive_timeout))
     }
 
     /// `connect(2)`.

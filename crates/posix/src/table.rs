@@ -4,7 +4,7 @@
 //! number is ours is one load, so that calls on the kernel's descriptors cost next to nothing.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use crate::epoll::Epoll;
 use crate::socket::Socket;
+use crate::sys;
 
 /// What a descriptor of ours stands for.
 #[derive(Clone)]
@@ -92,6 +93,11 @@ pub(crate) fn socket(fd: RawFd) -> Option<Arc<Socket>> {
     }
 }
 
+/// Whether a descriptor's number is small enough for the table.
+pub(crate) fn has_room_for(fd: &impl AsRawFd) -> bool {
+    usize::try_from(fd.as_raw_fd()).is_ok_and(|n| n < MAX_FD)
+}
+
 /// Makes `fd` ours; false if its number is too large for the table.
 pub(crate) fn insert(fd: RawFd, file: File) -> bool {
     if usize::try_from(fd).is_ok_and(|n| n >= MAX_FD) {
@@ -160,19 +166,65 @@ static INTERNALS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 pub(crate) fn noting_internal<R>(open: impl FnOnce() -> R) -> R {
     let before = open_numbers();
     let r = open();
-    let mut internals = INTERNALS.lock();
     for fd in open_numbers().into_iter().filter(|fd| !before.contains(fd) && is_machinery(*fd)) {
-        set_kind(fd, INTERNAL);
-        internals.push(fd);
+        guard(fd);
     }
-    internals.sort_unstable();
     r
 }
 
-/// Another process's stack lives on other descriptors.
-pub(crate) fn forget_internal() {
-    for fd in INTERNALS.lock().drain(..) {
+/// The program's `close` is not for `fd`, which this library lives on.
+pub(crate) fn guard(fd: RawFd) {
+    let mut internals = INTERNALS.lock();
+    if let Err(at) = internals.binary_search(&fd)
+        && set_kind(fd, INTERNAL)
+    {
+        internals.insert(at, fd);
+    }
+}
+
+/// `fd` is about to be closed by this library.
+pub(crate) fn unguard(fd: RawFd) {
+    let mut internals = INTERNALS.lock();
+    if let Ok(at) = internals.binary_search(&fd) {
+        internals.remove(at);
         set_kind(fd, KERNELS);
+    }
+}
+
+/// A descriptor this library lives on, guarded while it does.
+#[derive(Debug)]
+pub(crate) struct Guarded(OwnedFd);
+
+impl Guarded {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        guard(fd.as_raw_fd());
+        Self(fd)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        unguard(self.0.as_raw_fd());
+    }
+}
+
+impl AsFd for Guarded {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Guarded {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// In a child of `fork`: what the parent's stack lives on is closed, but for `kept`.
+pub(crate) fn close_internal(kept: &[RawFd]) {
+    for fd in internal().into_iter().filter(|fd| !kept.contains(fd)) {
+        unguard(fd);
+        sys::close(fd);
     }
 }
 

@@ -18,7 +18,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fd::IntoRawFd;
+use rustix::fd::{IntoRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::control::Control;
@@ -45,17 +45,22 @@ fn counted(result: Result<usize>) -> Answer {
 /// Makes a socket of ours on a placeholder of the kernel's: its number is the descriptor.
 pub(crate) fn open(domain: i32, flags: i32, endpoint: Arc<dyn Endpoint>) -> Result<RawFd> {
     let socket = Socket::new(domain, endpoint, flags & libc::SOCK_NONBLOCK != 0);
-    install(socket, flags)
+    install(socket, placeholder(domain, flags)?)
 }
 
-fn install(socket: Socket, flags: i32) -> Result<RawFd> {
-    let family = if socket.domain() == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+/// A kernel socket that lends its number.
+fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
+    let family = if domain == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::from_bits_truncate(flags as u32);
-    let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?.into_raw_fd();
-    if !table::insert(fd, File::Socket(Arc::new(socket))) {
-        sys::close(fd);
+    socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+}
+
+fn install(socket: Socket, placeholder: OwnedFd) -> Result<RawFd> {
+    if !table::has_room_for(&placeholder) {
         return Err(Errno::MFILE);
     }
+    let fd = placeholder.into_raw_fd();
+    table::insert(fd, File::Socket(Arc::new(socket)));
     Ok(fd)
 }
 
@@ -120,15 +125,33 @@ pub unsafe fn accept4(fd: RawFd, addr: *mut libc::sockaddr, len: *mut libc::sock
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Some(Err(Errno::INVAL));
     }
-    let child = match socket.accept(flags & libc::SOCK_NONBLOCK != 0) {
-        Ok(child) => child,
-        Err(e) => return Some(Err(e)),
-    };
-    // A peer that is gone already has no address; Linux reports it as it was.
-    let peer = child.peer_addr().unwrap_or_else(|_| sockaddr::any(socket.domain()));
-    // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
-    let written = unsafe { sockaddr::write(addr, len, &sockaddr::to_bytes(peer, socket.domain())) };
-    Some(written.and_then(|()| install(child, flags)).map(|fd| fd as isize))
+    Some(accept(&socket, flags).and_then(|(fd, peer)| {
+        // SAFETY: the caller's promise. Test: test_listen_and_accept of sockets.py.
+        let written = unsafe { sockaddr::write(addr, len, &sockaddr::to_bytes(peer, socket.domain())) };
+        if let Err(e) = written {
+            close(fd);
+            return Err(e);
+        }
+        Ok(fd as isize)
+    }))
+}
+
+/// The descriptor comes first: where there is none to be had, the connection stays in the queue.
+fn accept(socket: &Socket, flags: i32) -> Result<(RawFd, SocketAddr)> {
+    loop {
+        socket.await_connection()?;
+        let placeholder = placeholder(socket.domain(), flags)?;
+        match socket.accept(flags & libc::SOCK_NONBLOCK != 0) {
+            Ok(child) => {
+                // A peer that is gone already has no name.
+                let peer = child.peer_addr().unwrap_or_else(|_| sockaddr::any(socket.domain()));
+                return Ok((install(child, placeholder)?, peer));
+            }
+            // Another thread was faster.
+            Err(Errno::AGAIN) => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 /// `connect(2)`.

@@ -6,6 +6,8 @@
 use std::os::fd::RawFd;
 
 use super::{Answer, counted, send};
+use stack::Ready;
+
 use crate::errno::{Errno, Result};
 use crate::socket::Socket;
 use crate::user::{self, RecvBuf, SendBuf};
@@ -22,6 +24,9 @@ pub unsafe fn sendfile(out: RawFd, file: RawFd, offset: *mut i64, count: usize) 
     let socket = table::socket(out)?;
     // SAFETY: null, or the program's offset. Test: test_sendfile_and_splice of sockets.py.
     let mut at = (!offset.is_null()).then(|| unsafe { offset.read_unaligned() });
+    if socket.is_nonblocking() && count > 0 && !socket.ready().intersects(Ready::OUT | Ready::ERR) {
+        return Some(Err(Errno::AGAIN));
+    }
     let mut chunk = vec![0; CHUNK.min(count)];
     let mut total = 0;
     let result = loop {
@@ -101,7 +106,7 @@ fn from_socket(socket: &Socket, pipe: RawFd, chunk: &mut [u8], wait: i32) -> Res
 
 /// Reads no more than there is room for, so that all of it can be sent.
 fn to_socket(pipe: RawFd, socket: &Socket, chunk: &mut [u8], wait: i32) -> Result<usize> {
-    if (wait != 0 || socket.is_nonblocking()) && !socket.ready().contains(stack::Ready::OUT) {
+    if (wait != 0 || socket.is_nonblocking()) && !socket.ready().contains(Ready::OUT) {
         return Err(Errno::AGAIN);
     }
     let n = sys::read(pipe, chunk, None)?;

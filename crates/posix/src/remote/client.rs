@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -57,7 +57,7 @@ impl Client {
         let mut hello = Message::recv(calls.as_fd())?;
         hello.head::<Reply>()?;
         let events = hello.fds.pop().ok_or(Errno::PROTO)?;
-        Ok(Self::new(Line { calls, events }))
+        Ok(Self::new(Line::new(calls, events)))
     }
 
     pub(crate) fn new(line: Line) -> Arc<Self> {
@@ -109,7 +109,7 @@ impl Client {
     pub(crate) fn fork(&self) -> Result<Line> {
         let (_, mut message) = self.call(&Request::Fork, &[])?;
         let (events, calls) = (message.fds.pop(), message.fds.pop());
-        Ok(Line { calls: calls.ok_or(Errno::PROTO)?, events: events.ok_or(Errno::PROTO)? })
+        Ok(Line::new(calls.ok_or(Errno::PROTO)?, events.ok_or(Errno::PROTO)?))
     }
 
     /// Begins to read the news, in a thread of its own.
@@ -129,7 +129,7 @@ impl Client {
     }
 }
 
-fn hear(events: &OwnedFd, sockets: &Mutex<HashMap<u64, Weak<Known>>>) {
+fn hear(events: &impl AsFd, sockets: &Mutex<HashMap<u64, Weak<Known>>>) {
     while let Ok(message) = Message::recv(events.as_fd()) {
         let Ok(news) = message.head::<News>() else { continue };
         let known = sockets.lock().get(&news.id).and_then(Weak::upgrade);

@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::Line;
@@ -98,13 +99,15 @@ pub(crate) fn parent() {
 pub(crate) fn child() {
     drop(LOCKS.take());
     table::adopt();
-    table::forget_internal();
+    crate::poll::forget_bell();
     let Some(ticket) = TICKET.take() else {
         // There was no stack, or no way to it: what was inherited is of no use.
         std::mem::forget(net::replace(None));
+        table::close_internal(&[]);
         return;
     };
     let Ticket { line, host, numbers, net } = ticket;
+    let kept = [line.calls.as_raw_fd(), line.events.as_raw_fd()];
     let guest = Client::new(line);
     for (socket, number) in numbers {
         std::mem::forget(socket.replace_endpoint(guest.endpoint(number)));
@@ -116,9 +119,9 @@ pub(crate) fn child() {
         }
     }
     if let Some((host, line, sockets)) = host {
-        // The host's side must not stay open here: its end is how the host learns of ours.
-        drop(line);
-        std::mem::forget((host, sockets));
+        // Closed below: its end is how the host learns of ours.
+        std::mem::forget((host, line, sockets));
     }
+    table::close_internal(&kept);
     std::mem::forget((net, net::replace(Some(Arc::new(Net::Client(guest))))));
 }

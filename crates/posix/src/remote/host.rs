@@ -121,7 +121,7 @@ fn door(listener: &OwnedFd, host: &Weak<Host>) {
         if let Ok((ours, theirs)) = super::pair() {
             let hello = Reply { outcome: Outcome::Done, level: Level::default() };
             if send(calls.as_fd(), &hello, &[], &[theirs.as_fd()]).is_ok() {
-                let _ = host.serve(Line { calls, events: ours }, Sockets::new());
+                let _ = host.serve(Line::new(calls, ours), Sockets::new());
             }
         }
     }

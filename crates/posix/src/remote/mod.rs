@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Counts;
 use crate::errno::{Errno, Result};
+use crate::table::Guarded;
 
 /// Bytes of a stream that one message carries.
 pub(crate) const CHUNK: usize = 64 * 1024;
@@ -235,11 +236,15 @@ fn seqpacket() -> Result<OwnedFd> {
 
 /// The two sockets of a guest, seen from one side.
 pub(crate) struct Line {
-    pub(crate) calls: OwnedFd,
-    pub(crate) events: OwnedFd,
+    pub(crate) calls: Guarded,
+    pub(crate) events: Guarded,
 }
 
 impl Line {
+    pub(crate) fn new(calls: OwnedFd, events: OwnedFd) -> Self {
+        Self { calls: Guarded::new(calls), events: Guarded::new(events) }
+    }
+
     fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.calls.as_fd(), self.events.as_fd()]
     }
@@ -248,9 +253,6 @@ impl Line {
     pub(crate) fn pair() -> Result<(Line, Line)> {
         let (host_calls, guest_calls) = pair()?;
         let (host_events, guest_events) = pair()?;
-        Ok((
-            Line { calls: host_calls, events: host_events },
-            Line { calls: guest_calls, events: guest_events },
-        ))
+        Ok((Line::new(host_calls, host_events), Line::new(guest_calls, guest_events)))
     }
 }
