@@ -256,3 +256,37 @@ impl Line {
         Ok((Line::new(host_calls, host_events), Line::new(guest_calls, guest_events)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(bytes: &[u8]) -> Result<Message> {
+        let (a, b) = pair().unwrap();
+        rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
+        Message::recv(b.as_fd())
+    }
+
+    #[test]
+    fn a_message_arrives_whole_with_its_bytes_and_descriptors() {
+        let (a, b) = pair().unwrap();
+        let bytes = vec![7u8; CHUNK];
+        send(a.as_fd(), &Request::Accept { id: 9 }, &bytes, &[b.as_fd()]).unwrap();
+        let message = Message::recv(b.as_fd()).unwrap();
+        assert!(matches!(message.head(), Ok(Request::Accept { id: 9 })));
+        assert_eq!((message.bytes(), message.fds.len()), (&bytes[..], 1));
+        drop(a);
+        drop(message);
+        assert_eq!(Message::recv(b.as_fd()).err(), Some(Errno::PIPE), "the end");
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for bytes in [&[1u8][..], &[1, 0, 0], &[9, 0, 0, 0, 1], &[255, 255, 255, 255, 1, 2]] {
+            assert_eq!(raw(bytes).err(), Some(Errno::PROTO), "{bytes:?}");
+        }
+        assert_eq!(raw(&vec![0; MESSAGE + 1]).err(), Some(Errno::PROTO), "too long");
+        let strange = raw(&[2, 0, 0, 0, 250, 250]).unwrap();
+        assert!(strange.head::<Request>().is_err());
+    }
+}
