@@ -49,7 +49,12 @@ enum Command {
 type Error = Box<dyn std::error::Error>;
 
 fn main() -> std::process::ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if let Err(e) = posix::log::to_stderr("warn") {
+        eprintln!("uncopied: {e}");
+        return std::process::ExitCode::FAILURE;
+    }
+    let result = match command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Send(options) => send::run(&options),

@@ -268,6 +268,9 @@ fn print_stats(path: &Path) {
             n("notifications"),
             list("calls_by_reason")
         );
+        if n("changed_buffers") > 0 {
+            eprintln!("  lent memory changed before its completion: {} times", n("changed_buffers"));
+        }
         eprintln!("  drops: {}", list("drops"));
     }
 }

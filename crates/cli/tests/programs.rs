@@ -450,6 +450,35 @@ fn linux_s_own_zerocopy_test_says_zc_y() {
 }
 
 #[test]
+fn changes_of_lent_memory_are_found_and_copies_are_traced() {
+    in_private_net(&["python3"], || {
+        let files = Files::new("changes");
+        let _peer = web_server(&files);
+        let program = format!(
+            "import select, socket
+s = socket.create_connection(('{KERNEL}', 8000))
+s.setsockopt(socket.SOL_SOCKET, 60, 1)
+lent = bytearray(1 << 20)
+s.send(lent, 0x4000000)
+lent[70000] = 1
+p = select.poll()
+p.register(s, 0)
+p.poll(5000)
+s.recvmsg(0, 64, socket.MSG_ERRQUEUE)"
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uncopied"));
+        command.args(["run", "--tap", "uc0", "--addr", "10.77.0.2/24", "--check-lent", "--stats", "--"]);
+        let out = finish(command.args(["python3", "-c", &program]));
+        let says = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(
+            says.contains("lent memory was changed before its completion") && says.contains("offset=69952"),
+            "{says}"
+        );
+        assert!(says.contains("changed before its completion: 1 times"), "{says}");
+    });
+}
+
+#[test]
 fn a_program_s_status_and_signals_are_passed_on() {
     in_private_net(&["sh", "sleep"], || {
         assert_eq!(ours("sh", &["-c", "exit 7"]).status().unwrap().code(), Some(7));

@@ -27,6 +27,7 @@ mod epoll;
 pub mod errno;
 pub mod lent;
 mod local;
+pub mod log;
 pub mod net;
 mod poll;
 mod remote;

@@ -214,6 +214,7 @@ fn summary(stats: &Stats) -> serde_json::Value {
         "completions": stats.completions, "notifications": stats.notifications,
         "calls_not_copied": stats.calls_not_copied,
         "calls_by_reason": by_reason,
+        "changed_buffers": stats.changed_buffers,
         "drops": drops,
     })
 }

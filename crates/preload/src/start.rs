@@ -9,14 +9,15 @@ use posix::config::Config;
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
-    match Config::from_env() {
+    let configured = Config::from_env().map_err(|e| e.to_string());
+    match configured.and_then(|c| posix::log::to_stderr("warn").map(|()| c)) {
         Ok(Some(config)) => {
             posix::lent::watch();
             posix::net::configure(config);
         }
         Ok(None) => posix::net::say("UNCOPIED_TAP is not set: sockets stay with the kernel"),
         Err(e) => {
-            posix::net::say(&format!("{e}"));
+            posix::net::say(&e);
             // SAFETY: a program that runs on another network than it was told to would be worse.
             // Test: crates/cli/tests/programs.rs.
             unsafe { libc::_exit(127) };
