@@ -146,7 +146,7 @@ pub(crate) fn listener_input(
     shared: &Arc<Shared>,
     listener: &Arc<TcpSocket>,
     flow: Flow,
-    segment: SegmentIn,
+    mut segment: SegmentIn,
     now: Instant,
 ) {
     let Some(queue) = listener.accept_queue() else { return refuse(shared, flow, &segment, now) };
@@ -164,8 +164,8 @@ pub(crate) fn listener_input(
     };
     let mss = egress::max_segment(route.mtu, flow.remote.is_ipv6());
     let ends = (flow.local, flow.remote);
-    let pressure = queue.under_pressure();
-    let verdict = queue.listen.read().segment_arrives(now, ends, &segment, mss, iss, ts_offset, pressure);
+    let load = (queue.under_pressure(), queue.unconfirmed.len());
+    let verdict = queue.listen.read().segment_arrives(now, ends, &mut segment, mss, iss, ts_offset, load);
     match verdict {
         ListenVerdict::Ignore => shared.counters.drop_packet(DropReason::NoSocket),
         ListenVerdict::Reply(mut reply) => {
@@ -175,6 +175,14 @@ pub(crate) fn listener_input(
         ListenVerdict::Spawn(tcb) => {
             if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
                 completion::with_lock(&child, |_, _| {});
+            }
+        }
+        ListenVerdict::Open(tcb) => {
+            if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
+                completion::with_lock(&child, |core, fx| {
+                    core.unconfirmed = Some(queue.unconfirmed.add());
+                    fx.connected();
+                });
             }
         }
         // No place for it: the cookie will come again with the peer's data, which is not acknowledged.
@@ -256,6 +264,11 @@ pub(crate) fn handle(socket: &Arc<TcpSocket>, core: &mut Core, event: Event, fx:
         Event::Segment(segment) => {
             let header = (tcb.state() == tcp::State::TimeWait).then(|| segment.header.clone());
             let outcome = tcb.segment_arrives(fx.now(&socket.shared), segment, &mut fx.released);
+            if outcome.contains(tcp::Outcome::CONNECTED)
+                && let (Some(cookie), Some(flow)) = (tcb.take_cookie(), core.flow)
+            {
+                socket.shared.cookies.insert(flow.remote.ip(), cookie);
+            }
             if let (Some(header), Some(flow)) = (header, core.flow)
                 && outcome.contains(tcp::Outcome::REUSE)
             {

@@ -90,6 +90,16 @@ pub struct Config {
     /// Unsent bytes from which on a socket takes no more and is not writable (`TCP_NOTSENT_LOWAT`). Default
     /// none.
     pub notsent_lowat: u32,
+    /// Connections that may be made by a SYN with a cookie and wait for the end of their handshake
+    /// (`TCP_FASTOPEN` on a listener). Default 0: cookies are neither given nor taken.
+    pub fastopen_queue: u32,
+    /// Key of the cookies (`TCP_FASTOPEN_KEY`). The stack draws one.
+    pub fastopen_key: [u8; 16],
+    /// Data in a SYN is taken without a cookie (`TCP_FASTOPEN_NO_COOKIE`), and sent without one. Default off.
+    pub fastopen_no_cookie: bool,
+    /// Connecting to a peer whose cookie is known waits for the first data (`TCP_FASTOPEN_CONNECT`); to
+    /// others it asks for one. Default off.
+    pub fastopen_connect: bool,
     /// Bytes from which on a socket is readable (`SO_RCVLOWAT`). Default 1.
     pub rcvlowat: usize,
     /// Urgent bytes stay in the stream (`SO_OOBINLINE`). Default off: one is taken out and kept aside.
@@ -129,6 +139,10 @@ impl Default for Config {
             defer_accept: 0,
             window_clamp: 0,
             notsent_lowat: u32::MAX,
+            fastopen_queue: 0,
+            fastopen_key: [0; 16],
+            fastopen_no_cookie: false,
+            fastopen_connect: false,
             rcvlowat: 1,
             oob_inline: false,
             linger: None,

@@ -1,7 +1,7 @@
 //! The next segment: what may leave, and how large.
 
 use arrayvec::ArrayVec;
-use skb::{Gso, GsoKind, SkBuff};
+use skb::{Gso, GsoKind, Reason, SkBuff};
 use time::{Duration, Instant};
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions, Timestamps};
@@ -27,6 +27,9 @@ impl Tcb {
         }
         match self.state {
             State::Closed | State::Listen => None,
+            State::SynReceived if self.is_fast_open() => {
+                self.handshake_segment(now).or_else(|| self.new_data(now)).or_else(|| self.pure_ack(now))
+            }
             State::SynSent | State::SynReceived => self.handshake_segment(now),
             _ => self
                 .tail_probe(now)
@@ -85,18 +88,19 @@ impl Tcb {
 
     /// The SYN, or the SYN-ACK.
     fn handshake_segment(&mut self, now: Instant) -> Option<SkBuff> {
+        let answer = self.state != State::SynSent;
         let handshake = self.handshake.as_mut().filter(|h| h.send)?;
         handshake.send = false;
         handshake.attempts = handshake.attempts.saturating_add(1);
         handshake.sent_at = now;
-        let (flags, answer) = match self.state {
-            State::SynSent => (TcpFlags::SYN, false),
-            _ => (TcpFlags::SYN | TcpFlags::ACK, true),
-        };
-        self.snd.nxt = self.snd.iss + 1;
+        let again = handshake.attempts > 1;
+        // What made the first SYN fail may be the option or the data: the next has neither.
+        let fast_open = handshake.cookie.clone().filter(|_| answer || !again);
+        let data = handshake.data_allowed && !answer && !again;
+        let flags = if answer { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
         self.timers.set(Timer::Retransmit, now + self.rto.timeout());
         let window = self.rcvbuf.min(0xffff) as u16;
-        self.rcv.edge = self.rcv.nxt + u32::from(window);
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + u32::from(window));
         self.owed.ack = false;
         let scaled = self.cfg.window_scaling && (!answer || self.snd.shift > 0 || self.rcv.shift > 0);
         let options = TcpOptions {
@@ -104,10 +108,28 @@ impl Tcb {
             window_scale: scaled.then_some(self.rcv.shift),
             sack_permitted: self.sack,
             timestamps: self.timestamps(now),
+            fast_open,
             ..TcpOptions::default()
         };
         let ack = if answer { self.rcv.nxt } else { SeqNum(0) };
-        Some(self.emit(self.snd.iss, ack, flags, window, options, SkBuff::new()))
+        let payload = if data { self.syn_payload() } else { SkBuff::new() };
+        // A fast opened connection may have sent data before its SYN-ACK is sent again.
+        let first = self.snd.iss + 1;
+        self.snd.nxt = if answer { self.snd.nxt.max(first) } else { first + payload.len() as u32 };
+        Some(self.emit(self.snd.iss, ack, flags, window, options, payload))
+    }
+
+    /// Data that goes with the SYN. It is copied: the SYN may have to wait for the neighbour, and whether the
+    /// peer takes the data is not known.
+    fn syn_payload(&mut self) -> SkBuff {
+        let mut payload = self.out.slice(self.snd.iss + 1, self.syn_capacity());
+        payload.orphan(Reason::SynData);
+        if let Some(h) = &mut self.handshake {
+            h.syn_data = payload.len() as u32;
+        }
+        self.counts.bytes_sent += payload.len() as u64;
+        self.counts.data_segs_out += u32::from(!payload.is_empty());
+        payload
     }
 
     /// Something lost, before anything new (RFC 6675, 4, NextSeg rule 1).

@@ -234,6 +234,7 @@ impl Tcb {
             return ControlFlow::Break(());
         }
         let error = match self.state {
+            State::SynReceived if self.is_fast_open() => Some(TcpError::Reset),
             State::SynReceived if self.handshake.as_ref().is_some_and(|h| h.passive) => None,
             State::SynReceived => Some(TcpError::Refused),
             State::TimeWait | State::LastAck | State::Closing => None,
@@ -274,11 +275,18 @@ impl Tcb {
                 return ControlFlow::Break(());
             }
             self.snd.una = self.snd.iss + 1;
+            let early = self.is_fast_open();
             self.snd.wnd = u32::from(a.seg.header.window) << self.snd.shift;
             self.snd.max_wnd = self.snd.wnd;
             (self.snd.wl1, self.snd.wl2) = (a.seg.header.seq, ack);
             self.establish(a.now);
-            a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
+            if early {
+                // The program has it already.
+                self.set_xmit_timer(a.now);
+                a.outcome |= Outcome::WRITABLE;
+            } else {
+                a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
+            }
         }
         //= rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA - MAX.SND.WND) <=
@@ -568,9 +576,11 @@ impl Tcb {
 
     /// Answers a suspicious segment with what we expect, seldom enough to be no amplifier (RFC 5961, 7).
     fn challenge(&mut self, now: Instant) {
+        // Counted by whole seconds, as Linux does.
+        let second = (now.as_millis() / 1000) as u32;
         let (since, count) = self.challenges;
-        if now - since >= Duration::from_secs(1) {
-            self.challenges = (now, 1);
+        if since != second {
+            self.challenges = (second, 1);
         } else if count < CHALLENGES {
             self.challenges.1 += 1;
         } else {
@@ -584,7 +594,9 @@ impl Tcb {
     fn arrives_in_syn_sent(&mut self, a: &mut Arrival<'_>) -> Step {
         let h = &a.seg.header;
         let acks = a.seg.is(TcpFlags::ACK);
-        let good_ack = acks && h.ack == self.snd.nxt && self.snd.nxt == self.snd.iss + 1;
+        let (first, data) = (self.snd.iss + 1, self.handshake.as_ref().map_or(0, |h| h.syn_data));
+        let sent = self.snd.nxt.after_eq(first);
+        let good_ack = acks && sent && h.ack.after_eq(first) && h.ack.before_eq(first + data);
         if acks && !good_ack {
             if !a.seg.is(TcpFlags::RST) {
                 self.owed.reset = Some(h.ack);
@@ -607,6 +619,8 @@ impl Tcb {
         self.rcv.edge = self.rcv.nxt + self.rcvbuf.min(0xffff) as u32;
         if good_ack {
             self.snd.una = syn.ack;
+            self.out.ack(syn.ack, a.released);
+            self.syn_was_answered(&syn);
             self.establish(a.now);
             if self.cfg.defer_accept > 0 || self.pingpong {
                 // The program is about to send, and that acknowledges too.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use skb::Frag;
 use time::{Duration, Instant};
 use wire::SeqNum;
-use wire::tcp::TcpHeader;
+use wire::tcp::{Cookie, TcpHeader};
 
 use crate::config::Config;
 use crate::congestion::{self, CongestionControl};
@@ -109,6 +109,28 @@ pub(crate) struct Handshake {
     /// How long that took: the data comes when the program has it, which says nothing of the path.
     pub(crate) rtt: Option<Duration>,
     pub(crate) sent_at: Instant,
+    /// Fast Open: data may go with or before the end of the handshake.
+    pub(crate) data_allowed: bool,
+    /// The Fast Open option to send.
+    pub(crate) cookie: Option<Cookie>,
+    /// Bytes of data that went with a SYN.
+    pub(crate) syn_data: u32,
+}
+
+impl Handshake {
+    fn new(now: Instant) -> Self {
+        Self {
+            send: true,
+            attempts: 0,
+            passive: false,
+            acked: false,
+            rtt: None,
+            sent_at: now,
+            data_allowed: false,
+            cookie: None,
+            syn_data: 0,
+        }
+    }
 }
 
 /// Segments that are owed.
@@ -133,8 +155,8 @@ pub(crate) struct Owed {
 #[derive(Debug)]
 pub(crate) struct Tuning {
     pub(crate) since: Instant,
-    pub(crate) taken: usize,
-    pub(crate) best: usize,
+    pub(crate) taken: u32,
+    pub(crate) best: u32,
 }
 
 /// One connection in any state but LISTEN.
@@ -198,6 +220,10 @@ pub struct Tcb {
     pub(crate) gathering: bool,
     /// An acknowledgment came since the last packet that was not full.
     pub(crate) partial_allowed: bool,
+    /// Data in the SYN was taken.
+    pub(crate) syn_data: bool,
+    /// A cookie for next time, until somebody takes it.
+    pub(crate) learnt_cookie: Option<Box<Cookie>>,
     pub(crate) fin_queued: bool,
     pub(crate) receive_shut: bool,
     /// The program is gone.
@@ -205,7 +231,7 @@ pub struct Tcb {
     pub(crate) error: Option<TcpError>,
     pub(crate) soft: Option<TcpError>,
     /// Challenge acknowledgments this second (RFC 5961, 7).
-    pub(crate) challenges: (Instant, u8),
+    pub(crate) challenges: (u32, u8),
 }
 
 impl Tcb {
@@ -224,14 +250,7 @@ impl Tcb {
             ports,
             snd: Snd::new(iss),
             rcv: Rcv::new(&cfg),
-            handshake: Some(Box::new(Handshake {
-                send: true,
-                attempts: 0,
-                passive: false,
-                acked: false,
-                rtt: None,
-                sent_at: now,
-            })),
+            handshake: Some(Box::new(Handshake::new(now))),
             ts,
             sack: cfg.sack,
             dsack: None,
@@ -247,7 +266,7 @@ impl Tcb {
             counts: Counts::default(),
             input: ReceiveBuffer::new(),
             rcvbuf: cfg.rcvbuf,
-            tuning: Tuning { since: now, taken: 0, best: cfg.rcvbuf / 2 },
+            tuning: Tuning { since: now, taken: 0, best: cfg.rcvbuf as u32 / 2 },
             timers: Timers::new(),
             owed: Owed::default(),
             unacked_in: 0,
@@ -267,12 +286,14 @@ impl Tcb {
             blocked: false,
             gathering: false,
             partial_allowed: true,
+            syn_data: false,
+            learnt_cookie: None,
             fin_queued: false,
             receive_shut: false,
             orphan: false,
             error: None,
             soft: None,
-            challenges: (now, 0),
+            challenges: (0, 0),
             cfg,
         }
     }
@@ -366,6 +387,9 @@ impl Tcb {
 
     /// Bytes the send queue still takes; none while too much of it is unsent (`TCP_NOTSENT_LOWAT`).
     pub fn send_room(&self) -> usize {
+        if self.state == State::SynSent {
+            return self.syn_room();
+        }
         let room = self.cfg.sndbuf.saturating_sub(self.out.len());
         match (self.cfg.notsent_lowat as usize).checked_sub(self.unsent()) {
             _ if self.cfg.notsent_lowat == u32::MAX => room,
@@ -426,7 +450,8 @@ impl Tcb {
     /// for every acknowledgment. Also when sending would fail at once.
     pub fn is_writable(&self) -> bool {
         match self.state {
-            State::SynSent | State::SynReceived => false,
+            State::SynSent => false,
+            State::SynReceived if !self.is_fast_open() => false,
             _ if self.can_send() => {
                 let low = self.unsent().saturating_mul(2) < self.cfg.notsent_lowat as usize;
                 low && self.cfg.sndbuf.saturating_sub(self.out.len()) * 3 >= self.cfg.sndbuf
@@ -437,7 +462,8 @@ impl Tcb {
 
     /// Whether data may be queued.
     pub fn can_send(&self) -> bool {
-        self.state.can_send() && !self.fin_queued
+        let early = self.is_fast_open() || (self.state == State::SynSent && self.syn_room() > 0);
+        (self.state.can_send() || early) && !self.fin_queued
     }
 
     /// The peer's FIN has come.
@@ -610,14 +636,14 @@ impl Tcb {
         if self.rcvbuf >= self.cfg.rcvbuf_max {
             return;
         }
-        self.tuning.taken += taken;
+        self.tuning.taken = self.tuning.taken.saturating_add(taken as u32);
         let rtt = self.rto.srtt().unwrap_or(Duration::from_millis(1)).max(Duration::from_micros(50));
         if now - self.tuning.since < rtt {
             return;
         }
         if self.tuning.taken > self.tuning.best {
             self.tuning.best = self.tuning.taken;
-            let wanted = 2 * self.tuning.taken + 16 * self.rcv.mss as usize;
+            let wanted = 2 * self.tuning.taken as usize + 16 * self.rcv.mss as usize;
             self.rcvbuf = self.rcvbuf.max(wanted.min(self.cfg.rcvbuf_max));
         }
         (self.tuning.since, self.tuning.taken) = (now, 0);

@@ -8,6 +8,7 @@ use wire::tcp::{TcpFlags, TcpHeader};
 use crate::*;
 
 mod drill;
+mod fast_open;
 mod options;
 mod recovery;
 
@@ -72,10 +73,10 @@ impl World {
         let listen = Listen::new(server.clone(), [3; 16]);
         let a = Tcb::connect(client, 1000, 80, SeqNum(u32::MAX - 5000), 77, now);
         let mut w = World::over(now, a, seed, faults);
-        let syn = parse(w.ends[0].next_segment(now).unwrap());
+        let mut syn = parse(w.ends[0].next_segment(now).unwrap());
         let (l, r) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1000".parse().unwrap());
         let mss = server.mss;
-        match listen.segment_arrives(now, (l, r), &syn, mss, SeqNum(u32::MAX - 9), 99, false) {
+        match listen.segment_arrives(now, (l, r), &mut syn, mss, SeqNum(u32::MAX - 9), 99, (false, 0)) {
             ListenVerdict::Spawn(b) => w.ends[1] = *b,
             v => panic!("{v:?}"),
         }
@@ -626,13 +627,13 @@ fn a_cookie_makes_a_connection_that_works() {
     let listen = Listen::new(config(), [3; 16]);
     let (l, r) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1000".parse().unwrap());
     let mut a = Tcb::connect(config(), 1000, 80, SeqNum(1), 0, now);
-    let syn = parse(a.next_segment(now).unwrap());
-    let v = listen.segment_arrives(now, (l, r), &syn, 1460, SeqNum(1), 99, true);
+    let mut syn = parse(a.next_segment(now).unwrap());
+    let v = listen.segment_arrives(now, (l, r), &mut syn, 1460, SeqNum(1), 99, (true, 0));
     let ListenVerdict::Reply(reply) = v else { panic!("{v:?}") };
     let o = a.segment_arrives(now, parse(reply), &mut Released::default());
     assert!(o.contains(Outcome::CONNECTED));
-    let ack = parse(a.next_segment(now).unwrap());
-    let v = listen.segment_arrives(now, (l, r), &ack, 1460, SeqNum(1), 99, true);
+    let mut ack = parse(a.next_segment(now).unwrap());
+    let v = listen.segment_arrives(now, (l, r), &mut ack, 1460, SeqNum(1), 99, (true, 0));
     let ListenVerdict::Established(mut b) = v else { panic!("{v:?}") };
     let o = b.segment_arrives(now, ack, &mut Released::default());
     assert!(o.contains(Outcome::CONNECTED));
