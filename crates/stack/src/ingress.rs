@@ -105,10 +105,11 @@ fn tcp_input(shared: &Arc<Shared>, mut d: Delivered, now: Instant) {
         shared.counters.drop_packet(DropReason::BadChecksum);
         return;
     }
-    let Some(segment) = parse(&mut d.skb) else {
+    let Some(mut segment) = parse(&mut d.skb) else {
         shared.counters.drop_packet(DropReason::Malformed);
         return;
     };
+    segment.ce = d.tos & egress::CE == egress::CE;
     let flow = Flow {
         local: SocketAddr::new(d.dst, segment.header.dst_port),
         remote: SocketAddr::new(d.src, segment.header.src_port),
@@ -129,7 +130,7 @@ fn parse(skb: &mut SkBuff) -> Option<SegmentIn> {
     let gso_size = skb.gso.map_or(0, |g| g.size);
     let mut payload = std::mem::take(skb);
     payload.advance(len);
-    Some(SegmentIn { header, payload, gso_size })
+    Some(SegmentIn { header, payload, gso_size, ce: false })
 }
 
 /// A segment nobody expects is answered with a reset (RFC 9293, 3.10.7.1).
@@ -272,7 +273,8 @@ pub(crate) fn handle(socket: &Arc<TcpSocket>, core: &mut Core, event: Event, fx:
             if let (Some(header), Some(flow)) = (header, core.flow)
                 && outcome.contains(tcp::Outcome::REUSE)
             {
-                fx.next_connection = Some((flow, SegmentIn { header, payload: SkBuff::new(), gso_size: 0 }));
+                fx.next_connection =
+                    Some((flow, SegmentIn { header, payload: SkBuff::new(), gso_size: 0, ce: false }));
             }
             fx.note(socket, outcome);
         }

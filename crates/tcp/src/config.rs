@@ -23,6 +23,18 @@ impl Default for Keepalive {
     }
 }
 
+/// Explicit congestion notification (RFC 3168). The numbers are those of Linux's `tcp_ecn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Ecn {
+    /// Never.
+    Off = 0,
+    /// Asked for, and agreed to.
+    On = 1,
+    /// Agreed to when the peer asks.
+    #[default]
+    Passive = 2,
+}
+
 /// What a connection begins with. Sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -46,6 +58,8 @@ pub struct Config {
     pub sack: bool,
     /// Report what came twice (RFC 2883). Default on.
     pub dsack: bool,
+    /// Explicit congestion notification. Default: when the peer asks, as in Linux.
+    pub ecn: Ecn,
     /// Send small segments at once (no Nagle). Default off, as in Linux.
     pub nodelay: bool,
     /// How long an acknowledgment may be held back. Default 40 ms, Linux's minimum; RFC 9293 allows 500.
@@ -121,6 +135,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             dsack: true,
+            ecn: Ecn::default(),
             nodelay: false,
             delayed_ack: Duration::from_millis(40),
             keepalive: Keepalive::default(),

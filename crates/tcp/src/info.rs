@@ -171,6 +171,8 @@ impl Tcb {
         let mut options = TcpiOptions::empty();
         options.set(TcpiOptions::TIMESTAMPS, self.ts.is_some());
         options.set(TcpiOptions::SACK, self.sack);
+        options.set(TcpiOptions::ECN, self.ecn);
+        options.set(TcpiOptions::ECN_SEEN, self.ecn_seen);
         options.set(TcpiOptions::SYN_DATA, self.syn_data);
         options.set(TcpiOptions::WSCALE, self.snd.shift > 0 || self.rcv.shift > 0);
         options

@@ -23,9 +23,6 @@
 //! waits in a sorted list that SACK blocks are read from. The advertised right edge never moves left.
 //!
 //! *LISTEN* is [`Listen`]: it has no memory, spawns `Tcb`s, and under a flood makes SYN cookies.
-//!
-//! # Limits
-//! ECN is not negotiated.
 
 mod config;
 mod congestion;
@@ -50,7 +47,7 @@ mod timeout;
 mod timers;
 mod urgent;
 
-pub use config::{Config, Keepalive};
+pub use config::{Config, Ecn, Keepalive};
 pub use congestion::{AckEvent, CongestionControl, CongestionKind};
 pub use fast_open::fast_open_cookie;
 pub use info::{TcpInfo, TcpiOptions};

@@ -8,7 +8,7 @@ use time::Instant;
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions};
 
-use crate::config::Config;
+use crate::config::{Config, Ecn};
 use crate::cookies::Cookies;
 use crate::fast_open::{self, Opening};
 use crate::segment_arrives::SegmentIn;
@@ -95,6 +95,8 @@ impl Listen {
         let mut tcb = Tcb::new(cfg.clone(), ports, State::SynReceived, iss, ts_offset, now);
         tcb.path_mss = mss;
         tcb.learn_from_syn(&seg.header, now);
+        let asks = flags.contains(TcpFlags::ECE | TcpFlags::CWR);
+        tcb.ecn = asks && cfg.ecn != Ecn::Off && !seg.ce;
         let opening = fast_open::opening(cfg, (local, remote), seg, pending);
         if let Some(h) = &mut tcb.handshake {
             h.passive = true;

@@ -7,7 +7,7 @@ use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::rate::Busy;
-use crate::recovery::CaState;
+use crate::recovery::{CaState, TIMER_MIN};
 use crate::state::State;
 use crate::tcb::Tcb;
 use crate::timers::Timer;
@@ -19,6 +19,7 @@ impl Tcb {
     /// The next segment to leave: the TCP header in the head (checksum 0), counted slices of the send queue
     /// as fragments, `gso` set when it stands for several. Call it until `None`.
     pub fn next_segment(&mut self, now: Instant) -> Option<SkBuff> {
+        self.ect = false;
         if let Some(seq) = self.owed.reset.take() {
             // A handshake that went wrong is answered with SEG.ACK alone (RFC 9293, 3.10.7.3 and 3.10.7.4).
             let known = !matches!(self.state, State::SynSent | State::SynReceived);
@@ -74,6 +75,12 @@ impl Tcb {
         Some(segment)
     }
 
+    /// Whether the segment that [`next_segment`](Self::next_segment) gave last may be marked by the network:
+    /// ECT(0) in its IP header (RFC 3168, 5).
+    pub fn is_ect(&self) -> bool {
+        self.ect
+    }
+
     /// A cheap look whether [`next_segment`](Self::next_segment) could have something.
     pub fn wants_to_send(&self) -> bool {
         self.owed.reset.is_some()
@@ -97,7 +104,12 @@ impl Tcb {
         // What made the first SYN fail may be the option or the data: the next has neither.
         let fast_open = handshake.cookie.clone().filter(|_| answer || !again);
         let data = handshake.data_allowed && !answer && !again;
-        let flags = if answer { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
+        let mut flags = if answer { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
+        // What made the first SYN fail may be this, too (RFC 3168, 6.1.1.1).
+        self.ecn &= answer || !again;
+        if self.ecn {
+            flags |= if answer { TcpFlags::ECE } else { TcpFlags::ECE | TcpFlags::CWR };
+        }
         self.timers.set(Timer::Retransmit, now + self.rto.timeout());
         let window = self.rcvbuf.min(0xffff) as u16;
         self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + u32::from(window));
@@ -239,6 +251,11 @@ impl Tcb {
         let full = self.in_flight_estimate() + u32::from(self.mss) > self.cc.cwnd();
         self.validate_cwnd(full);
         self.counts.spend(now, Busy::Sending);
+        // Only new data may be marked (RFC 3168, 6.1.5), and says that the window was reduced.
+        self.ect = self.ecn && sent > 0;
+        if self.ect && std::mem::take(&mut self.ecn_cwr) {
+            flags |= TcpFlags::CWR;
+        }
         self.data_segment(now, seq, flags, payload, mss)
     }
 
@@ -400,7 +417,12 @@ impl Tcb {
     }
 
     pub(crate) fn arm_retransmit(&mut self, now: Instant) {
-        self.timers.set(Timer::Retransmit, now + self.rto.timeout());
+        let mut at = now + self.rto.timeout();
+        if let Some(limit) = self.cfg.user_timeout.filter(|_| self.recovery.timeouts > 0) {
+            // The last one runs out when the program's patience does (RFC 5482).
+            at = at.min((self.progress_at + limit).max(now + TIMER_MIN));
+        }
+        self.timers.set(Timer::Retransmit, at);
     }
 
     /// A segment with payload: large ones are marked for segmentation, at `size`.
@@ -447,6 +469,8 @@ impl Tcb {
         self.rcv.acked = self.rcv.nxt;
         self.timers.clear(Timer::DelayedAck);
         let timestamps = self.timestamps(now);
+        let mut flags = flags;
+        flags.set(TcpFlags::ECE, self.ecn_echo && !flags.contains(TcpFlags::RST));
         let options = TcpOptions { timestamps, sack, ..TcpOptions::default() };
         let ack = self.rcv.nxt;
         self.emit(seq, ack, flags, window, options, payload)

@@ -26,6 +26,8 @@ pub struct SegmentIn {
     pub payload: SkBuff,
     /// Payload bytes per segment if this stands for several; 0 if it does not.
     pub gso_size: u16,
+    /// The network marked it: congestion experienced (RFC 3168).
+    pub ce: bool,
 }
 
 impl SegmentIn {
@@ -336,8 +338,8 @@ impl Tcb {
         self.probes_out = 0;
         let echo = a.seg.header.options.timestamps.filter(|t| self.ts.is_some() && t.ecr != 0).map(|t| t.ecr);
         self.measure(a.now, &delivery, echo, advanced);
-        if advanced || delivery.sacked || duplicate || dsack.is_some() {
-            let ece = false;
+        let ece = self.ecn && a.seg.is(TcpFlags::ECE);
+        if advanced || delivery.sacked || duplicate || dsack.is_some() || ece {
             let ack = Ack {
                 now: a.now,
                 before,
@@ -510,6 +512,7 @@ impl Tcb {
         }
         let segment = if a.seg.gso_size > 0 { u32::from(a.seg.gso_size) } else { len };
         self.rcv.mss = self.rcv.mss.max(segment.min(u32::from(self.path_mss)));
+        self.note_congestion(&a.seg);
         let payload = std::mem::take(&mut a.seg.payload);
         let seq = a.seg.header.seq;
         if seq == self.rcv.nxt {
@@ -528,6 +531,20 @@ impl Tcb {
             self.owed.duplicates = self.owed.duplicates.saturating_add(u8::from(!self.sack));
         }
         ControlFlow::Continue(())
+    }
+
+    /// A mark is echoed until the peer says that it has reduced its window (RFC 3168, 6.1.3).
+    fn note_congestion(&mut self, seg: &SegmentIn) {
+        if !self.ecn {
+            return;
+        }
+        if seg.is(TcpFlags::CWR) {
+            self.ecn_echo = false;
+        }
+        if seg.ce {
+            (self.ecn_echo, self.ecn_seen) = (true, true);
+            self.owed.ack = true;
+        }
     }
 
     fn receive_in_order(&mut self, a: &mut Arrival<'_>, seq: SeqNum, payload: SkBuff) {
@@ -620,6 +637,7 @@ impl Tcb {
         if good_ack {
             self.snd.una = syn.ack;
             self.out.ack(syn.ack, a.released);
+            self.ecn &= syn.flags.contains(TcpFlags::ECE) && !syn.flags.contains(TcpFlags::CWR);
             self.syn_was_answered(&syn);
             self.establish(a.now);
             if self.cfg.defer_accept > 0 || self.pingpong {
@@ -631,6 +649,7 @@ impl Tcb {
             a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
         } else {
             // Simultaneous open: both sides have called.
+            self.ecn = false;
             self.state = self.state.on(Event::RecvSyn);
             if let Some(h) = &mut self.handshake {
                 h.send = true;

@@ -7,7 +7,7 @@ use time::{Duration, Instant};
 use wire::SeqNum;
 use wire::tcp::{Cookie, TcpHeader};
 
-use crate::config::Config;
+use crate::config::{Config, Ecn};
 use crate::congestion::{self, CongestionControl};
 use crate::outcome::{Outcome, Released, TcpError};
 use crate::rate::{Counts, Rate};
@@ -224,6 +224,15 @@ pub struct Tcb {
     pub(crate) syn_data: bool,
     /// A cookie for next time, until somebody takes it.
     pub(crate) learnt_cookie: Option<Box<Cookie>>,
+    /// Marks of congestion were agreed on (RFC 3168); before, that they are asked for.
+    pub(crate) ecn: bool,
+    /// A mark came, and is echoed.
+    pub(crate) ecn_echo: bool,
+    pub(crate) ecn_seen: bool,
+    /// The next new segment says that the window was reduced.
+    pub(crate) ecn_cwr: bool,
+    /// The last segment may be marked.
+    pub(crate) ect: bool,
     pub(crate) fin_queued: bool,
     pub(crate) receive_shut: bool,
     /// The program is gone.
@@ -288,6 +297,11 @@ impl Tcb {
             partial_allowed: true,
             syn_data: false,
             learnt_cookie: None,
+            ecn: cfg.ecn == Ecn::On,
+            ecn_echo: false,
+            ecn_seen: false,
+            ecn_cwr: false,
+            ect: false,
             fin_queued: false,
             receive_shut: false,
             orphan: false,

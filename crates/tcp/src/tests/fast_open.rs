@@ -140,7 +140,7 @@ fn lent_bytes_in_a_syn_are_copied_and_say_so() {
     struct Quiet;
     impl skb::Notify for Quiet {
         fn error_queued(&self) {}
-        fn call_completed(&self, reason: Option<skb::Reason>) {
+        fn calls_completed(&self, reason: Option<skb::Reason>, _: usize) {
             assert_eq!(reason, Some(skb::Reason::SynData));
         }
         fn lent_bytes_changed(&self, _: skb::Change) {}
