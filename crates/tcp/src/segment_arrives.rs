@@ -322,6 +322,7 @@ impl Tcb {
         let view = self.view(a.now);
         let mut delivery = Delivery::default();
         let lost_before = self.rtx.lost();
+        let high = self.rtx.high();
         let dsack = self.read_sack_blocks(a, &view, &mut delivery);
         let window_changed = self.update_send_window(a);
         let advanced = ack.after(before);
@@ -332,7 +333,7 @@ impl Tcb {
             self.out.ack(ack, a.released);
             self.snd_up = self.snd_up.filter(|up| up.after(ack));
             self.counts.bytes_acked += u64::from(ack.since(before));
-            self.rtx.ack(ack, &view, &mut delivery);
+            self.rtx.ack(ack, &view, high, &mut delivery);
             a.outcome |= Outcome::WRITABLE;
         }
         self.probes_out = 0;

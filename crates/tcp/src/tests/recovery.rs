@@ -406,3 +406,11 @@ fn marks_are_not_agreed_on_with_a_peer_that_does_not_ask_or_answer() {
         assert!(w.ends.iter().all(|e| !e.info(w.now).options.contains(TcpiOptions::ECN)));
     }
 }
+
+#[test]
+fn one_acknowledgment_of_both_sides_of_a_hole_is_no_reordering() {
+    let mut d = ten(sack());
+    d.ack(2000, &[(3000, 10_000)]);
+    assert_eq!((d.info().reord_seen, d.info().reordering), (0, 3));
+    assert_eq!(again(&mut d), [2], "three packets behind the hole are enough");
+}
