@@ -148,7 +148,7 @@ impl World {
         let payload: Vec<u8> = (0..len).map(|n| byte(first + n as u32)).collect();
         // As a device delivers it: in a page.
         let payload = SkBuff::from_frag(Frag::from_bytes(payload.into()));
-        let segment = SegmentIn { header: on_wire(&header), payload, gso_size: 0 };
+        let segment = SegmentIn { header: on_wire(&header), payload, gso_size: 0, ce: false };
         let (opens, start) = (self.tcb.state() == State::SynSent, segment.header.seq + 1);
         let syn = segment.header.flags.contains(TcpFlags::SYN);
         let _ = self.tcb.segment_arrives(self.now, segment, &mut self.released);
@@ -307,8 +307,8 @@ impl World {
         let listen = Listen::new(config, [3; 16]);
         let ends = ([10, 0, 0, 1], [10, 0, 0, 2]);
         let ends = ((ends.0, 80).into(), (ends.1, 1000).into());
-        let segment = SegmentIn { header: on_wire(syn), payload: SkBuff::new(), gso_size: 0 };
-        match listen.segment_arrives(self.now, ends, &segment, 1460, ISS, 77, false) {
+        let mut segment = SegmentIn { header: on_wire(syn), payload: SkBuff::new(), gso_size: 0, ce: false };
+        match listen.segment_arrives(self.now, ends, &mut segment, 1460, ISS, 77, (false, 0)) {
             ListenVerdict::Spawn(tcb) => self.tcb = *tcb,
             other => panic!("a SYN to a listener: {other:?}"),
         }

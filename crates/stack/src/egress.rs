@@ -22,6 +22,11 @@ const IPPROTO_TCP: u8 = 6;
 /// Where the checksum field lies in a TCP header (RFC 9293, 3.1).
 const TCP_CHECKSUM: u16 = 16;
 
+/// ECT(0) in the IP header: the network may mark the packet instead of dropping it (RFC 3168, 5).
+const ECT_0: u8 = 2;
+/// Both ECN bits in a received IP header: congestion experienced.
+pub(crate) const CE: u8 = 3;
+
 /// Sends what the connection may send now.
 pub(crate) fn push(shared: &Shared, socket: &Arc<TcpSocket>, core: &mut Core, fx: &mut Effects) {
     let Core { role: Role::Open(tcb), dst, last_push, .. } = core else { return };
@@ -50,7 +55,7 @@ pub(crate) fn push(shared: &Shared, socket: &Arc<TcpSocket>, core: &mut Core, fx
         prepare_checksum(&mut segment, core.flow.is_some_and(|f| f.remote.is_ipv6()));
         // 5. Network and link headers, and out.
         match dst {
-            Some(dst) => transmit(shared, dst, segment),
+            Some(dst) => transmit(shared, dst, segment, if tcb.is_ect() { ECT_0 } else { 0 }),
             None => transmit_slowly(shared, core.flow.map(|f| (f.local.ip(), f.remote.ip())), segment, now),
         }
     }
@@ -109,10 +114,10 @@ fn store_pseudo_sum(segment: &mut SkBuff, sum: u16) {
 }
 
 /// The fast way: everything about the destination is known.
-fn transmit(shared: &Shared, dst: &Dst, mut segment: SkBuff) {
+fn transmit(shared: &Shared, dst: &Dst, mut segment: SkBuff, tos: u8) {
     let pseudo = dst.pseudo_sum(IPPROTO_TCP, segment.len() as u32);
     store_pseudo_sum(&mut segment, pseudo);
-    if dst.push_headers(&mut segment, IPPROTO_TCP, 0, 64, 0, true).is_err() {
+    if dst.push_headers(&mut segment, IPPROTO_TCP, tos, 64, 0, true).is_err() {
         shared.counters.drop_packet(DropReason::NoHeadroom);
         return;
     }

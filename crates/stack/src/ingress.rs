@@ -105,10 +105,11 @@ fn tcp_input(shared: &Arc<Shared>, mut d: Delivered, now: Instant) {
         shared.counters.drop_packet(DropReason::BadChecksum);
         return;
     }
-    let Some(segment) = parse(&mut d.skb) else {
+    let Some(mut segment) = parse(&mut d.skb) else {
         shared.counters.drop_packet(DropReason::Malformed);
         return;
     };
+    segment.ce = d.tos & egress::CE == egress::CE;
     let flow = Flow {
         local: SocketAddr::new(d.dst, segment.header.dst_port),
         remote: SocketAddr::new(d.src, segment.header.src_port),
@@ -129,7 +130,7 @@ fn parse(skb: &mut SkBuff) -> Option<SegmentIn> {
     let gso_size = skb.gso.map_or(0, |g| g.size);
     let mut payload = std::mem::take(skb);
     payload.advance(len);
-    Some(SegmentIn { header, payload, gso_size })
+    Some(SegmentIn { header, payload, gso_size, ce: false })
 }
 
 /// A segment nobody expects is answered with a reset (RFC 9293, 3.10.7.1).
@@ -146,7 +147,7 @@ pub(crate) fn listener_input(
     shared: &Arc<Shared>,
     listener: &Arc<TcpSocket>,
     flow: Flow,
-    segment: SegmentIn,
+    mut segment: SegmentIn,
     now: Instant,
 ) {
     let Some(queue) = listener.accept_queue() else { return refuse(shared, flow, &segment, now) };
@@ -164,8 +165,8 @@ pub(crate) fn listener_input(
     };
     let mss = egress::max_segment(route.mtu, flow.remote.is_ipv6());
     let ends = (flow.local, flow.remote);
-    let pressure = queue.under_pressure();
-    let verdict = queue.listen.read().segment_arrives(now, ends, &segment, mss, iss, ts_offset, pressure);
+    let load = (queue.under_pressure(), queue.unconfirmed.len());
+    let verdict = queue.listen.read().segment_arrives(now, ends, &mut segment, mss, iss, ts_offset, load);
     match verdict {
         ListenVerdict::Ignore => shared.counters.drop_packet(DropReason::NoSocket),
         ListenVerdict::Reply(mut reply) => {
@@ -175,6 +176,14 @@ pub(crate) fn listener_input(
         ListenVerdict::Spawn(tcb) => {
             if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
                 completion::with_lock(&child, |_, _| {});
+            }
+        }
+        ListenVerdict::Open(tcb) => {
+            if let Some(child) = TcpSocket::spawn(shared, listener, flow, *tcb) {
+                completion::with_lock(&child, |core, fx| {
+                    core.unconfirmed = Some(queue.unconfirmed.add());
+                    fx.connected();
+                });
             }
         }
         // No place for it: the cookie will come again with the peer's data, which is not acknowledged.
@@ -256,10 +265,16 @@ pub(crate) fn handle(socket: &Arc<TcpSocket>, core: &mut Core, event: Event, fx:
         Event::Segment(segment) => {
             let header = (tcb.state() == tcp::State::TimeWait).then(|| segment.header.clone());
             let outcome = tcb.segment_arrives(fx.now(&socket.shared), segment, &mut fx.released);
+            if outcome.contains(tcp::Outcome::CONNECTED)
+                && let (Some(cookie), Some(flow)) = (tcb.take_cookie(), core.flow)
+            {
+                socket.shared.cookies.insert(flow.remote.ip(), cookie);
+            }
             if let (Some(header), Some(flow)) = (header, core.flow)
                 && outcome.contains(tcp::Outcome::REUSE)
             {
-                fx.next_connection = Some((flow, SegmentIn { header, payload: SkBuff::new(), gso_size: 0 }));
+                fx.next_connection =
+                    Some((flow, SegmentIn { header, payload: SkBuff::new(), gso_size: 0, ce: false }));
             }
             fx.note(socket, outcome);
         }

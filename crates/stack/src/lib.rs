@@ -25,6 +25,7 @@ mod config;
 mod demux;
 mod egress;
 mod error;
+mod fast_open;
 mod ingress;
 mod lock;
 mod ports;

@@ -16,6 +16,7 @@ use time::{Clock, Instant};
 
 use crate::config::Config;
 use crate::demux::Demux;
+use crate::fast_open::CookieCache;
 use crate::stats::Counters;
 use crate::tcp_socket::TcpSocket;
 use crate::timers::Timers;
@@ -47,6 +48,9 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) isn: tcp::IsnGenerator,
     pub(crate) listen_secret: [u8; 16],
+    pub(crate) fastopen_key: [u8; 16],
+    /// Fast Open cookies of peers.
+    pub(crate) cookies: CookieCache,
     pub(crate) wakeup: Wakeup,
 }
 

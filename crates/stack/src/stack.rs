@@ -13,6 +13,7 @@ use time::{Clock, Duration, Instant, SystemClock};
 
 use crate::config::{Config, RouteConfig};
 use crate::demux::Demux;
+use crate::fast_open::CookieCache;
 use crate::ingress::{self, Polled};
 use crate::run::NetThread;
 use crate::shared::{LOOPBACK, RxSide, Shared};
@@ -140,6 +141,8 @@ impl Builder {
             counters: Arc::new(Counters::default()),
             isn: tcp::IsnGenerator::new(seeds.part(2)),
             listen_secret: seeds.part(3),
+            fastopen_key: seeds.part(4),
+            cookies: CookieCache::default(),
             wakeup: Wakeup::new()?,
             clock,
             config,
@@ -274,9 +277,15 @@ impl Stack {
             rcvbuf: c.rcvbuf,
             rcvbuf_max: c.rcvbuf_max,
             time_wait: c.time_wait,
+            fastopen_key: self.handle.shared.fastopen_key,
             ..c.tcp.clone()
         };
         TcpSocket::new(&self.handle.shared, Arc::new(config))
+    }
+
+    /// Forgets the Fast Open cookies of all peers.
+    pub fn forget_cookies(&self) {
+        self.handle.shared.cookies.clear();
     }
 
     /// The stack's counters.

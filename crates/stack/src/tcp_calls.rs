@@ -126,37 +126,59 @@ impl TcpSocket {
     /// Begins to connect. `Ok` means begun: wait for `OUT`, then ask [`take_error`](Self::take_error).
     pub fn connect(self: &Arc<Self>, remote: SocketAddr) -> Result<(), Error> {
         let remote = canonical(remote);
-        let shared = self.shared.clone();
         completion::with_lock(self, |core, fx| {
-            match &core.role {
-                Role::Idle => {}
-                Role::Open(tcb) if matches!(tcb.state(), State::SynSent | State::SynReceived) => {
-                    return Err(Error::InProgress);
-                }
-                Role::Open(_) | Role::Listening => return Err(Error::IsConnected),
+            if core.deferred.is_some() {
+                return Err(Error::IsConnected);
             }
-            let asked = core.bound.filter(|b| !b.ip().is_unspecified()).map(|b| b.ip());
-            let route = shared.with_inet(|inet| inet.route(remote.ip(), asked)).map_err(net_error)?;
-            let flow = match core.bound.map_or(0, |b| b.port()) {
-                0 => shared.demux.insert_ephemeral(route.src, remote, self)?,
-                port => {
-                    let flow = Flow { local: SocketAddr::new(route.src, port), remote };
-                    shared.demux.insert(flow, self)?;
-                    flow
-                }
-            };
-            let now = fx.now(&shared);
-            let iss = shared.isn.iss(now, flow.local, flow.remote);
-            let ts = shared.isn.ts_offset(flow.local, flow.remote);
-            let mut tcb =
-                Tcb::connect(core.config.clone(), flow.local.port(), flow.remote.port(), iss, ts, now);
-            tcb.set_path_mtu_payload(egress::max_segment(route.mtu, remote.is_ipv6()));
-            core.role = Role::Open(Box::new(tcb));
-            core.flow = Some(flow);
-            core.ended = false;
-            self.set_ends(Some(flow));
-            Ok(())
+            let fast_open = core.config.fastopen_connect;
+            let known = self.shared.cookies.get(remote.ip()).is_some() || core.config.fastopen_no_cookie;
+            if fast_open && known && matches!(core.role, Role::Idle) {
+                core.deferred = Some(Box::new(remote));
+                return Ok(());
+            }
+            self.begin(core, fx, remote, fast_open.then_some(None))
         })
+    }
+
+    /// The SYN is prepared; it leaves when the lock is released. `fast_open` with the peer's cookie, if it is
+    /// known.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        core: &mut Core,
+        fx: &mut Effects,
+        remote: SocketAddr,
+        fast_open: Option<Option<(wire::tcp::Cookie, u16)>>,
+    ) -> Result<(), Error> {
+        match &core.role {
+            Role::Idle => {}
+            Role::Open(tcb) if matches!(tcb.state(), State::SynSent | State::SynReceived) => {
+                return Err(Error::InProgress);
+            }
+            Role::Open(_) | Role::Listening => return Err(Error::IsConnected),
+        }
+        let asked = core.bound.filter(|b| !b.ip().is_unspecified()).map(|b| b.ip());
+        let route = self.shared.with_inet(|inet| inet.route(remote.ip(), asked)).map_err(net_error)?;
+        let flow = match core.bound.map_or(0, |b| b.port()) {
+            0 => self.shared.demux.insert_ephemeral(route.src, remote, self)?,
+            port => {
+                let flow = Flow { local: SocketAddr::new(route.src, port), remote };
+                self.shared.demux.insert(flow, self)?;
+                flow
+            }
+        };
+        let now = fx.now(&self.shared);
+        let iss = self.shared.isn.iss(now, flow.local, flow.remote);
+        let ts = self.shared.isn.ts_offset(flow.local, flow.remote);
+        let mut tcb = Tcb::connect(core.config.clone(), flow.local.port(), flow.remote.port(), iss, ts, now);
+        tcb.set_path_mtu_payload(egress::max_segment(route.mtu, remote.is_ipv6()));
+        if let Some(known) = fast_open {
+            tcb.fast_open(known);
+        }
+        core.role = Role::Open(Box::new(tcb));
+        core.flow = Some(flow);
+        core.ended = false;
+        self.set_ends(Some(flow));
+        Ok(())
     }
 
     /// `SO_ZEROCOPY`: whether `MSG_ZEROCOPY` is honoured. Accepted sockets inherit it.
@@ -186,6 +208,7 @@ impl TcpSocket {
     ) -> Result<usize, Error> {
         let total: usize = pieces.iter().map(|p| p.len()).sum();
         completion::with_lock(self, |core, fx| {
+            self.begin_deferred(core, fx)?;
             let room = sendable(core)?.send_room();
             if room == 0 && total > 0 {
                 return Err(Error::WouldBlock);
@@ -242,7 +265,8 @@ impl TcpSocket {
             return Err((Error::Invalid, lent));
         }
         let mut buffer = Some(lent.into_bytes());
-        let result = completion::with_lock(self, |core, _| {
+        let result = completion::with_lock(self, |core, fx| {
+            self.begin_deferred(core, fx)?;
             if sendable(core)?.send_room() == 0 {
                 return Err(Error::WouldBlock);
             }
@@ -266,7 +290,8 @@ impl TcpSocket {
         skip: usize,
         flags: SendFlags,
     ) -> Result<usize, Error> {
-        completion::with_lock(self, |core, _| {
+        completion::with_lock(self, |core, fx| {
+            self.begin_deferred(core, fx)?;
             let room = sendable(core)?.send_room();
             let total = io.len().saturating_sub(skip);
             if total == 0 {
@@ -359,6 +384,7 @@ impl TcpSocket {
             match &core.role {
                 Role::Open(tcb) if tcb.peer_closed() || tcb.receive_shut() => Ok(0),
                 Role::Open(_) => Err(Error::WouldBlock),
+                Role::Idle if core.deferred.is_some() => Err(Error::WouldBlock),
                 Role::Idle if core.ended => Ok(0),
                 Role::Idle | Role::Listening => Err(Error::NotConnected),
             }
@@ -543,8 +569,8 @@ fn sendable(core: &mut Core) -> Result<&mut Tcb, Error> {
     }
     match &mut core.role {
         Role::Open(tcb) => match tcb.state() {
-            State::SynSent | State::SynReceived => Err(Error::WouldBlock),
             _ if tcb.can_send() => Ok(tcb),
+            State::SynSent | State::SynReceived => Err(Error::WouldBlock),
             _ => Err(Error::Pipe),
         },
         Role::Idle if core.ended => Err(Error::Pipe),
@@ -553,7 +579,7 @@ fn sendable(core: &mut Core) -> Result<&mut Tcb, Error> {
 }
 
 /// IPv4-mapped IPv6 addresses are IPv4 inside the stack.
-fn canonical(a: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(a: SocketAddr) -> SocketAddr {
     SocketAddr::new(a.ip().to_canonical(), a.port())
 }
 

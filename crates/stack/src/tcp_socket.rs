@@ -16,6 +16,7 @@ use crate::completion::Effects;
 use crate::demux::Flow;
 use crate::egress;
 use crate::error::Error;
+use crate::fast_open::Unconfirmed;
 use crate::lock::OwnedLock;
 use crate::ports::Reuse;
 use crate::readiness::{Readiness, Ready};
@@ -70,6 +71,10 @@ pub(crate) struct Core {
     pub(crate) parent: Weak<TcpSocket>,
     /// The program has closed the socket; the connection finishes by itself.
     pub(crate) orphan: bool,
+    /// Connecting to this peer waits for the first data (Fast Open).
+    pub(crate) deferred: Option<Box<SocketAddr>>,
+    /// Set while the handshake goes on, for its listener to count, if a cookie made the connection.
+    pub(crate) unconfirmed: Option<Arc<AtomicBool>>,
     /// The last connection ended or was purged; reads give an end of stream.
     pub(crate) ended: bool,
 }
@@ -89,6 +94,8 @@ impl Core {
             config,
             parent: Weak::new(),
             orphan: false,
+            deferred: None,
+            unconfirmed: None,
             ended: false,
         }
     }
@@ -114,6 +121,7 @@ impl Core {
                 ready.set(Ready::DRAINED, tcb.is_drained());
             }
             // As Linux: a socket that was never connected is writable and hung up.
+            Role::Idle if self.deferred.is_some() => ready |= Ready::OUT,
             Role::Idle => ready |= Ready::OUT | Ready::HUP | Ready::DRAINED,
             Role::Listening => {}
         }
@@ -128,6 +136,7 @@ impl Core {
 pub(crate) struct AcceptQueue {
     pub(crate) listen: RwLock<Listen>,
     ready: Mutex<VecDeque<Arc<TcpSocket>>>,
+    pub(crate) unconfirmed: Unconfirmed,
     backlog: AtomicUsize,
     /// Connections in SYN-RECEIVED.
     embryos: AtomicUsize,
@@ -139,6 +148,7 @@ impl AcceptQueue {
         Self {
             listen: RwLock::new(listen),
             ready: Mutex::default(),
+            unconfirmed: Unconfirmed::default(),
             backlog: AtomicUsize::new(backlog),
             embryos: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -297,6 +307,11 @@ impl TcpSocket {
     /// Draws the consequences of what happened, once the connection has had its say. Under the lock.
     pub(crate) fn settle(self: &Arc<Self>, core: &mut Core, outcome: Outcome) {
         let Role::Open(tcb) = &mut core.role else { return };
+        if tcb.state() != State::SynReceived
+            && let Some(waits) = core.unconfirmed.take()
+        {
+            waits.store(false, Ordering::Relaxed);
+        }
         if let Some(error) = tcb.take_error() {
             core.error = Some(error_of(error));
         }

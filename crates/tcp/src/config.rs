@@ -23,6 +23,18 @@ impl Default for Keepalive {
     }
 }
 
+/// Explicit congestion notification (RFC 3168). The numbers are those of Linux's `tcp_ecn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Ecn {
+    /// Never.
+    Off = 0,
+    /// Asked for, and agreed to.
+    On = 1,
+    /// Agreed to when the peer asks.
+    #[default]
+    Passive = 2,
+}
+
 /// What a connection begins with. Sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -46,6 +58,8 @@ pub struct Config {
     pub sack: bool,
     /// Report what came twice (RFC 2883). Default on.
     pub dsack: bool,
+    /// Explicit congestion notification. Default: when the peer asks, as in Linux.
+    pub ecn: Ecn,
     /// Send small segments at once (no Nagle). Default off, as in Linux.
     pub nodelay: bool,
     /// How long an acknowledgment may be held back. Default 40 ms, Linux's minimum; RFC 9293 allows 500.
@@ -90,6 +104,16 @@ pub struct Config {
     /// Unsent bytes from which on a socket takes no more and is not writable (`TCP_NOTSENT_LOWAT`). Default
     /// none.
     pub notsent_lowat: u32,
+    /// Connections that may be made by a SYN with a cookie and wait for the end of their handshake
+    /// (`TCP_FASTOPEN` on a listener). Default 0: cookies are neither given nor taken.
+    pub fastopen_queue: u32,
+    /// Key of the cookies (`TCP_FASTOPEN_KEY`). The stack draws one.
+    pub fastopen_key: [u8; 16],
+    /// Data in a SYN is taken without a cookie (`TCP_FASTOPEN_NO_COOKIE`), and sent without one. Default off.
+    pub fastopen_no_cookie: bool,
+    /// Connecting to a peer whose cookie is known waits for the first data (`TCP_FASTOPEN_CONNECT`); to
+    /// others it asks for one. Default off.
+    pub fastopen_connect: bool,
     /// Bytes from which on a socket is readable (`SO_RCVLOWAT`). Default 1.
     pub rcvlowat: usize,
     /// Urgent bytes stay in the stream (`SO_OOBINLINE`). Default off: one is taken out and kept aside.
@@ -111,6 +135,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             dsack: true,
+            ecn: Ecn::default(),
             nodelay: false,
             delayed_ack: Duration::from_millis(40),
             keepalive: Keepalive::default(),
@@ -129,6 +154,10 @@ impl Default for Config {
             defer_accept: 0,
             window_clamp: 0,
             notsent_lowat: u32::MAX,
+            fastopen_queue: 0,
+            fastopen_key: [0; 16],
+            fastopen_no_cookie: false,
+            fastopen_connect: false,
             rcvlowat: 1,
             oob_inline: false,
             linger: None,

@@ -139,7 +139,7 @@ impl Tcb {
             advmss: u32::from(self.advertised_mss()).saturating_sub(timestamps),
             reordering: r.reordering.into(),
             rcv_rtt: self.rto.srtt().unwrap_or_default(),
-            rcv_space: self.tuning.best as u32,
+            rcv_space: self.tuning.best,
             total_retrans: c.total_retrans,
             bytes_acked: c.bytes_acked,
             bytes_received: c.bytes_received,
@@ -171,6 +171,9 @@ impl Tcb {
         let mut options = TcpiOptions::empty();
         options.set(TcpiOptions::TIMESTAMPS, self.ts.is_some());
         options.set(TcpiOptions::SACK, self.sack);
+        options.set(TcpiOptions::ECN, self.ecn);
+        options.set(TcpiOptions::ECN_SEEN, self.ecn_seen);
+        options.set(TcpiOptions::SYN_DATA, self.syn_data);
         options.set(TcpiOptions::WSCALE, self.snd.shift > 0 || self.rcv.shift > 0);
         options
     }

@@ -16,19 +16,18 @@
 //! packet that runs out of fragments is closed and pushed.
 //!
 //! *Loss.* With SACK RACK-TLP (RFC 8985), without it NewReno (RFC 6582); the retransmission timer of
-//! RFC 6298 catches the rest, and what turns out to have been none is undone (`recovery.rs`). How much may be in flight is `congestion/`'s to say.
+//! RFC 6298 catches the rest, and what turns out to have been none is undone (`recovery.rs`). How much may be
+//! in flight is `congestion/`'s to say.
 //!
 //! *Receiving.* In-order data goes to the reader's queue as the fragments it came in; data beyond a hole
 //! waits in a sorted list that SACK blocks are read from. The advertised right edge never moves left.
 //!
 //! *LISTEN* is [`Listen`]: it has no memory, spawns `Tcb`s, and under a flood makes SYN cookies.
-//!
-//! # Limits
-//! ECN is not negotiated.
 
 mod config;
 mod congestion;
 mod cookies;
+mod fast_open;
 mod info;
 mod isn;
 mod listen;
@@ -48,8 +47,9 @@ mod timeout;
 mod timers;
 mod urgent;
 
-pub use config::{Config, Keepalive};
+pub use config::{Config, Ecn, Keepalive};
 pub use congestion::{AckEvent, CongestionControl, CongestionKind};
+pub use fast_open::fast_open_cookie;
 pub use info::{TcpInfo, TcpiOptions};
 pub use isn::IsnGenerator;
 pub use listen::{Listen, ListenVerdict, reset_for};

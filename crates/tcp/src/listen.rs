@@ -8,8 +8,9 @@ use time::Instant;
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions};
 
-use crate::config::Config;
+use crate::config::{Config, Ecn};
 use crate::cookies::Cookies;
+use crate::fast_open::{self, Opening};
 use crate::segment_arrives::SegmentIn;
 use crate::state::State;
 use crate::tcb::Tcb;
@@ -32,7 +33,9 @@ pub enum ListenVerdict {
     Reply(SkBuff),
     /// A connection begins; its first segment is the SYN-ACK.
     Spawn(Box<Tcb>),
-    /// A cookie came back: the connection is made. Give the segment to it.
+    /// A connection is made by a SYN with a Fast Open cookie: it can be accepted at once.
+    Open(Box<Tcb>),
+    /// A SYN cookie came back: the connection is made. Give the segment to it.
     Established(Box<Tcb>),
 }
 
@@ -48,17 +51,18 @@ impl Listen {
     }
 
     /// A segment came for which there is no connection. `mss` is what the route to the peer carries.
-    /// `pressure` asks for cookies.
+    /// `pressure` asks for cookies; `pending` is how many
+    /// connections were made by Fast Open and are not confirmed.
     #[expect(clippy::too_many_arguments, reason = "the facts of one segment")]
     pub fn segment_arrives(
         &self,
         now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
-        seg: &SegmentIn,
+        seg: &mut SegmentIn,
         mss: u16,
         iss: SeqNum,
         ts_offset: u32,
-        pressure: bool,
+        (pressure, pending): (bool, usize),
     ) -> ListenVerdict {
         let flags = seg.header.flags;
         if flags.contains(TcpFlags::RST) {
@@ -91,8 +95,19 @@ impl Listen {
         let mut tcb = Tcb::new(cfg.clone(), ports, State::SynReceived, iss, ts_offset, now);
         tcb.path_mss = mss;
         tcb.learn_from_syn(&seg.header, now);
+        let asks = flags.contains(TcpFlags::ECE | TcpFlags::CWR);
+        tcb.ecn = asks && cfg.ecn != Ecn::Off && !seg.ce;
+        let opening = fast_open::opening(cfg, (local, remote), seg, pending);
         if let Some(h) = &mut tcb.handshake {
             h.passive = true;
+        }
+        match (opening, &mut tcb.handshake) {
+            (Opening::Give(cookie), Some(h)) => h.cookie = Some(cookie),
+            (Opening::Open, _) => {
+                tcb.open_at_once(seg);
+                return ListenVerdict::Open(Box::new(tcb));
+            }
+            _ => {}
         }
         ListenVerdict::Spawn(Box::new(tcb))
     }

@@ -44,7 +44,7 @@ impl Tcb {
         }
         if new.rcvbuf != old.rcvbuf {
             self.rcvbuf = new.rcvbuf;
-            self.tuning.best = new.rcvbuf / 2;
+            self.tuning.best = new.rcvbuf as u32 / 2;
         }
         if new.rcvlowat > old.rcvlowat && self.rcvbuf < new.rcvbuf_max {
             // What the reader waits for must fit, and the rest of the flight beside it.

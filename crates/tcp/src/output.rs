@@ -1,13 +1,13 @@
 //! The next segment: what may leave, and how large.
 
 use arrayvec::ArrayVec;
-use skb::{Gso, GsoKind, SkBuff};
+use skb::{Gso, GsoKind, Reason, SkBuff};
 use time::{Duration, Instant};
 use wire::SeqNum;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::rate::Busy;
-use crate::recovery::CaState;
+use crate::recovery::{CaState, TIMER_MIN};
 use crate::state::State;
 use crate::tcb::Tcb;
 use crate::timers::Timer;
@@ -19,6 +19,7 @@ impl Tcb {
     /// The next segment to leave: the TCP header in the head (checksum 0), counted slices of the send queue
     /// as fragments, `gso` set when it stands for several. Call it until `None`.
     pub fn next_segment(&mut self, now: Instant) -> Option<SkBuff> {
+        self.ect = false;
         if let Some(seq) = self.owed.reset.take() {
             // A handshake that went wrong is answered with SEG.ACK alone (RFC 9293, 3.10.7.3 and 3.10.7.4).
             let known = !matches!(self.state, State::SynSent | State::SynReceived);
@@ -27,6 +28,9 @@ impl Tcb {
         }
         match self.state {
             State::Closed | State::Listen => None,
+            State::SynReceived if self.is_fast_open() => {
+                self.handshake_segment(now).or_else(|| self.new_data(now)).or_else(|| self.pure_ack(now))
+            }
             State::SynSent | State::SynReceived => self.handshake_segment(now),
             _ => self
                 .tail_probe(now)
@@ -71,6 +75,12 @@ impl Tcb {
         Some(segment)
     }
 
+    /// Whether the segment that [`next_segment`](Self::next_segment) gave last may be marked by the network:
+    /// ECT(0) in its IP header (RFC 3168, 5).
+    pub fn is_ect(&self) -> bool {
+        self.ect
+    }
+
     /// A cheap look whether [`next_segment`](Self::next_segment) could have something.
     pub fn wants_to_send(&self) -> bool {
         self.owed.reset.is_some()
@@ -85,18 +95,24 @@ impl Tcb {
 
     /// The SYN, or the SYN-ACK.
     fn handshake_segment(&mut self, now: Instant) -> Option<SkBuff> {
+        let answer = self.state != State::SynSent;
         let handshake = self.handshake.as_mut().filter(|h| h.send)?;
         handshake.send = false;
         handshake.attempts = handshake.attempts.saturating_add(1);
         handshake.sent_at = now;
-        let (flags, answer) = match self.state {
-            State::SynSent => (TcpFlags::SYN, false),
-            _ => (TcpFlags::SYN | TcpFlags::ACK, true),
-        };
-        self.snd.nxt = self.snd.iss + 1;
+        let again = handshake.attempts > 1;
+        // What made the first SYN fail may be the option or the data: the next has neither.
+        let fast_open = handshake.cookie.clone().filter(|_| answer || !again);
+        let data = handshake.data_allowed && !answer && !again;
+        let mut flags = if answer { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
+        // What made the first SYN fail may be this, too (RFC 3168, 6.1.1.1).
+        self.ecn &= answer || !again;
+        if self.ecn {
+            flags |= if answer { TcpFlags::ECE } else { TcpFlags::ECE | TcpFlags::CWR };
+        }
         self.timers.set(Timer::Retransmit, now + self.rto.timeout());
         let window = self.rcvbuf.min(0xffff) as u16;
-        self.rcv.edge = self.rcv.nxt + u32::from(window);
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + u32::from(window));
         self.owed.ack = false;
         let scaled = self.cfg.window_scaling && (!answer || self.snd.shift > 0 || self.rcv.shift > 0);
         let options = TcpOptions {
@@ -104,10 +120,28 @@ impl Tcb {
             window_scale: scaled.then_some(self.rcv.shift),
             sack_permitted: self.sack,
             timestamps: self.timestamps(now),
+            fast_open,
             ..TcpOptions::default()
         };
         let ack = if answer { self.rcv.nxt } else { SeqNum(0) };
-        Some(self.emit(self.snd.iss, ack, flags, window, options, SkBuff::new()))
+        let payload = if data { self.syn_payload() } else { SkBuff::new() };
+        // A fast opened connection may have sent data before its SYN-ACK is sent again.
+        let first = self.snd.iss + 1;
+        self.snd.nxt = if answer { self.snd.nxt.max(first) } else { first + payload.len() as u32 };
+        Some(self.emit(self.snd.iss, ack, flags, window, options, payload))
+    }
+
+    /// Data that goes with the SYN. It is copied: the SYN may have to wait for the neighbour, and whether the
+    /// peer takes the data is not known.
+    fn syn_payload(&mut self) -> SkBuff {
+        let mut payload = self.out.slice(self.snd.iss + 1, self.syn_capacity());
+        payload.orphan(Reason::SynData);
+        if let Some(h) = &mut self.handshake {
+            h.syn_data = payload.len() as u32;
+        }
+        self.counts.bytes_sent += payload.len() as u64;
+        self.counts.data_segs_out += u32::from(!payload.is_empty());
+        payload
     }
 
     /// Something lost, before anything new (RFC 6675, 4, NextSeg rule 1).
@@ -217,6 +251,11 @@ impl Tcb {
         let full = self.in_flight_estimate() + u32::from(self.mss) > self.cc.cwnd();
         self.validate_cwnd(full);
         self.counts.spend(now, Busy::Sending);
+        // Only new data may be marked (RFC 3168, 6.1.5), and says that the window was reduced.
+        self.ect = self.ecn && sent > 0;
+        if self.ect && std::mem::take(&mut self.ecn_cwr) {
+            flags |= TcpFlags::CWR;
+        }
         self.data_segment(now, seq, flags, payload, mss)
     }
 
@@ -378,7 +417,12 @@ impl Tcb {
     }
 
     pub(crate) fn arm_retransmit(&mut self, now: Instant) {
-        self.timers.set(Timer::Retransmit, now + self.rto.timeout());
+        let mut at = now + self.rto.timeout();
+        if let Some(limit) = self.cfg.user_timeout.filter(|_| self.recovery.timeouts > 0) {
+            // The last one runs out when the program's patience does (RFC 5482).
+            at = at.min((self.progress_at + limit).max(now + TIMER_MIN));
+        }
+        self.timers.set(Timer::Retransmit, at);
     }
 
     /// A segment with payload: large ones are marked for segmentation, at `size`.
@@ -425,6 +469,8 @@ impl Tcb {
         self.rcv.acked = self.rcv.nxt;
         self.timers.clear(Timer::DelayedAck);
         let timestamps = self.timestamps(now);
+        let mut flags = flags;
+        flags.set(TcpFlags::ECE, self.ecn_echo && !flags.contains(TcpFlags::RST));
         let options = TcpOptions { timestamps, sack, ..TcpOptions::default() };
         let ack = self.rcv.nxt;
         self.emit(seq, ack, flags, window, options, payload)

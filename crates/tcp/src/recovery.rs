@@ -2,6 +2,8 @@
 //! reduction (RFC 6937), F-RTO (RFC 5682), D-SACK (RFC 2883), undoing of reductions that were not called for
 //! (RFC 4015), and without SACK NewReno (RFC 6582). The states are Linux's (`tcp_ca_state`).
 
+use std::num::NonZeroU32;
+
 use time::{Duration, Instant};
 use wire::SeqNum;
 
@@ -20,7 +22,7 @@ const RACK_PERSIST: u8 = 16;
 /// Least time for a timer of less than a retransmission timeout.
 pub(crate) const TIMER_MIN: Duration = Duration::from_millis(2);
 /// How long a least round-trip time counts.
-const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
+const MIN_RTT_SECONDS: u32 = 300;
 
 /// Linux's congestion states, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -44,8 +46,8 @@ pub(crate) struct Rack {
     /// The packet sent last among those that arrived.
     at: Instant,
     end: SeqNum,
-    /// Its round-trip time.
-    rtt: Duration,
+    /// Its round-trip time, in nanoseconds.
+    rtt: u64,
     /// It is to be looked at.
     advanced: bool,
     dsack_seen: bool,
@@ -99,8 +101,8 @@ pub(crate) struct Recovery {
     pub(crate) new_first: bool,
     rack: Rack,
     tlp: Option<Tlp>,
-    /// Least round trip in microseconds, and when it was measured.
-    min_rtt: Option<(u32, Instant)>,
+    /// Least round trip in microseconds, and the second it was measured in.
+    min_rtt: Option<(NonZeroU32, u32)>,
     /// The congestion window was all used, or how much of it since `usage_seq`.
     pub(crate) cwnd_limited: bool,
     max_out: u32,
@@ -138,14 +140,17 @@ impl Recovery {
     }
 
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
-        self.min_rtt.map(|m| Duration::from_micros(m.0.into()))
+        self.min_rtt.map(|m| Duration::from_micros(m.0.get().into()))
     }
 
     pub(crate) fn note_rtt(&mut self, rtt: Duration, now: Instant) {
-        let rtt = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX);
-        let keeps = self.min_rtt.is_some_and(|(least, at)| least < rtt && now - at < MIN_RTT_WINDOW);
+        let rtt =
+            NonZeroU32::new(u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)).unwrap_or(NonZeroU32::MIN);
+        let second = (now.as_millis() / 1000) as u32;
+        let keeps =
+            self.min_rtt.is_some_and(|(least, at)| least < rtt && second.wrapping_sub(at) < MIN_RTT_SECONDS);
         if !keeps {
-            self.min_rtt = Some((rtt, now));
+            self.min_rtt = Some((rtt, second));
         }
     }
 }
@@ -230,7 +235,7 @@ impl Tcb {
     fn advance_rack(&mut self, ack: &Ack) {
         let Some(newest) = ack.delivery.newest else { return };
         let rack = &mut self.recovery.rack;
-        (rack.rtt, rack.advanced) = (ack.now - newest.sent_at, true);
+        (rack.rtt, rack.advanced) = ((ack.now - newest.sent_at).as_nanos() as u64, true);
         if newest.sent_at > rack.at || (newest.sent_at == rack.at && newest.end.after(rack.end)) {
             (rack.at, rack.end) = (newest.sent_at, newest.end);
         }
@@ -291,7 +296,7 @@ impl Tcb {
     fn rack_detect_loss(&mut self, now: Instant) -> bool {
         let rack = &self.recovery.rack;
         let newest = (rack.at, rack.end);
-        let patience = rack.rtt + self.reordering_window();
+        let patience = Duration::from_nanos(rack.rtt) + self.reordering_window();
         let (lost, rexmit) = (self.rtx.lost(), self.rtx.rexmit());
         let wait = self.rtx.mark_lost_before(newest, now, patience);
         if let Some(wait) = wait {
@@ -510,9 +515,8 @@ impl Tcb {
     pub(crate) fn enter_loss(&mut self, now: Instant) {
         let mss = u32::from(self.mss);
         let new = self.recovery.ca < CaState::Recovery;
-        let recent =
-            if self.sack && self.counts.reord_seen > 0 { self.recovery.rack.rtt } else { Duration::ZERO };
-        self.rtx.mark_all_lost(now, recent);
+        let recent = if self.sack && self.counts.reord_seen > 0 { self.recovery.rack.rtt } else { 0 };
+        self.rtx.mark_all_lost(now, Duration::from_nanos(recent));
         let again = self.recovery.ca == CaState::Loss && self.recovery.timeouts > 1;
         let reduced = !new && self.recovery.high_seq.after(self.snd.una);
         if !reduced || (self.recovery.ca == CaState::Loss && !again) {
@@ -521,6 +525,7 @@ impl Tcb {
             self.begin_undo((cwnd, ssthresh));
         }
         self.cc.set(self.rtx.in_flight() + mss, self.cc.ssthresh());
+        self.ecn_cwr = self.ecn;
         let r = &mut self.recovery;
         r.dup_acks = 0;
         (r.ca, r.high_seq, r.tlp) = (CaState::Loss, self.snd.nxt, None);
@@ -543,6 +548,7 @@ impl Tcb {
         (r.high_seq, r.tlp) = (self.snd.nxt, None);
         (r.prior_cwnd, r.prr_delivered, r.prr_out) = (self.cc.cwnd(), 0, 0);
         self.cc.reduce(self.mss.into());
+        self.ecn_cwr = self.ecn;
     }
 
     /// Proportional rate reduction (RFC 6937, 3): as much may leave as keeps to the way from the old window to the new.

@@ -1,41 +1,46 @@
 //! The retransmission timeout (RFC 6298).
 
+use std::num::NonZeroU64;
+
 use time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rto {
-    srtt: Option<Duration>,
-    rttvar: Duration,
+    /// Nanoseconds; no `Duration`s, since a connection should be small.
+    srtt: Option<NonZeroU64>,
+    rttvar: u64,
     backoff: u32,
-    /// Microseconds: a connection should be small.
+    /// Microseconds.
     min: u32,
     max: u32,
 }
 
 impl Rto {
     pub(crate) fn new(min: Duration, max: Duration) -> Self {
-        Self { srtt: None, rttvar: Duration::ZERO, backoff: 0, min: micros(min), max: micros(max) }
+        Self { srtt: None, rttvar: 0, backoff: 0, min: micros(min), max: micros(max) }
     }
 
     //= rfc6298#section-2
     //# Until a round-trip time (RTT) measurement has been made for a segment sent between the sender and
     //# receiver, the sender SHOULD set RTO <- 1 second
     pub(crate) fn timeout(&self) -> Duration {
-        let base = match self.srtt {
+        let base = match self.srtt() {
             None => Duration::from_secs(1),
             // As Linux: the least is that of the variance, since that is what delayed acknowledgments are.
-            Some(srtt) => srtt + (self.rttvar * 4).max(Duration::from_micros(self.min.into())),
+            Some(srtt) => srtt + (self.rttvar() * 4).max(Duration::from_micros(self.min.into())),
         };
         base.saturating_mul(1 << self.backoff.min(16)).min(Duration::from_micros(self.max.into()))
     }
 
     /// A measurement of a segment that was sent once.
     pub(crate) fn sample(&mut self, rtt: Duration) {
+        let rtt = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX).clamp(1, u64::MAX / 16);
         match self.srtt {
-            None => (self.srtt, self.rttvar) = (Some(rtt), rtt / 2),
+            None => (self.srtt, self.rttvar) = (NonZeroU64::new(rtt), rtt / 2),
             Some(srtt) => {
+                let srtt = srtt.get();
                 self.rttvar = (self.rttvar * 3 + srtt.abs_diff(rtt)) / 4;
-                self.srtt = Some((srtt * 7 + rtt) / 8);
+                self.srtt = NonZeroU64::new(((srtt * 7 + rtt) / 8).max(1));
             }
         }
         self.backoff = 0;
@@ -60,11 +65,11 @@ impl Rto {
     }
 
     pub(crate) fn srtt(&self) -> Option<Duration> {
-        self.srtt
+        self.srtt.map(|ns| Duration::from_nanos(ns.get()))
     }
 
     pub(crate) fn rttvar(&self) -> Duration {
-        self.rttvar
+        Duration::from_nanos(self.rttvar)
     }
 }
 

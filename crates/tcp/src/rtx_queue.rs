@@ -197,8 +197,9 @@ impl RtxQueue {
             })
     }
 
-    /// Everything before `upto` is acknowledged.
-    pub(crate) fn ack(&mut self, upto: SeqNum, view: &View, d: &mut Delivery) {
+    /// Everything before `upto` is acknowledged. `high` is the newest that was selectively acknowledged before:
+    /// what the same acknowledgment selects is no sign of reordering.
+    pub(crate) fn ack(&mut self, upto: SeqNum, view: &View, high: Option<SeqNum>, d: &mut Delivery) {
         while let Some(front) = self.queue.front().copied() {
             if front.end.after(upto) {
                 if upto.after(front.seq) {
@@ -210,7 +211,7 @@ impl RtxQueue {
             self.forget(&front);
             self.queue.pop_front();
             if !front.sacked {
-                d.add(&front, view, self.high);
+                d.add(&front, view, high);
                 if !front.again {
                     d.sample.get_or_insert(front.sent_at);
                 }
@@ -426,7 +427,7 @@ mod tests {
 
     fn ack(q: &mut RtxQueue, upto: u32) -> Delivery {
         let mut d = Delivery::default();
-        q.ack(SeqNum(upto), &VIEW, &mut d);
+        q.ack(SeqNum(upto), &VIEW, q.high(), &mut d);
         d
     }
 

@@ -26,6 +26,8 @@ pub struct SegmentIn {
     pub payload: SkBuff,
     /// Payload bytes per segment if this stands for several; 0 if it does not.
     pub gso_size: u16,
+    /// The network marked it: congestion experienced (RFC 3168).
+    pub ce: bool,
 }
 
 impl SegmentIn {
@@ -234,6 +236,7 @@ impl Tcb {
             return ControlFlow::Break(());
         }
         let error = match self.state {
+            State::SynReceived if self.is_fast_open() => Some(TcpError::Reset),
             State::SynReceived if self.handshake.as_ref().is_some_and(|h| h.passive) => None,
             State::SynReceived => Some(TcpError::Refused),
             State::TimeWait | State::LastAck | State::Closing => None,
@@ -274,11 +277,18 @@ impl Tcb {
                 return ControlFlow::Break(());
             }
             self.snd.una = self.snd.iss + 1;
+            let early = self.is_fast_open();
             self.snd.wnd = u32::from(a.seg.header.window) << self.snd.shift;
             self.snd.max_wnd = self.snd.wnd;
             (self.snd.wl1, self.snd.wl2) = (a.seg.header.seq, ack);
             self.establish(a.now);
-            a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
+            if early {
+                // The program has it already.
+                self.set_xmit_timer(a.now);
+                a.outcome |= Outcome::WRITABLE;
+            } else {
+                a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
+            }
         }
         //= rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA - MAX.SND.WND) <=
@@ -312,6 +322,7 @@ impl Tcb {
         let view = self.view(a.now);
         let mut delivery = Delivery::default();
         let lost_before = self.rtx.lost();
+        let high = self.rtx.high();
         let dsack = self.read_sack_blocks(a, &view, &mut delivery);
         let window_changed = self.update_send_window(a);
         let advanced = ack.after(before);
@@ -322,14 +333,14 @@ impl Tcb {
             self.out.ack(ack, a.released);
             self.snd_up = self.snd_up.filter(|up| up.after(ack));
             self.counts.bytes_acked += u64::from(ack.since(before));
-            self.rtx.ack(ack, &view, &mut delivery);
+            self.rtx.ack(ack, &view, high, &mut delivery);
             a.outcome |= Outcome::WRITABLE;
         }
         self.probes_out = 0;
         let echo = a.seg.header.options.timestamps.filter(|t| self.ts.is_some() && t.ecr != 0).map(|t| t.ecr);
         self.measure(a.now, &delivery, echo, advanced);
-        if advanced || delivery.sacked || duplicate || dsack.is_some() {
-            let ece = false;
+        let ece = self.ecn && a.seg.is(TcpFlags::ECE);
+        if advanced || delivery.sacked || duplicate || dsack.is_some() || ece {
             let ack = Ack {
                 now: a.now,
                 before,
@@ -502,6 +513,7 @@ impl Tcb {
         }
         let segment = if a.seg.gso_size > 0 { u32::from(a.seg.gso_size) } else { len };
         self.rcv.mss = self.rcv.mss.max(segment.min(u32::from(self.path_mss)));
+        self.note_congestion(&a.seg);
         let payload = std::mem::take(&mut a.seg.payload);
         let seq = a.seg.header.seq;
         if seq == self.rcv.nxt {
@@ -520,6 +532,20 @@ impl Tcb {
             self.owed.duplicates = self.owed.duplicates.saturating_add(u8::from(!self.sack));
         }
         ControlFlow::Continue(())
+    }
+
+    /// A mark is echoed until the peer says that it has reduced its window (RFC 3168, 6.1.3).
+    fn note_congestion(&mut self, seg: &SegmentIn) {
+        if !self.ecn {
+            return;
+        }
+        if seg.is(TcpFlags::CWR) {
+            self.ecn_echo = false;
+        }
+        if seg.ce {
+            (self.ecn_echo, self.ecn_seen) = (true, true);
+            self.owed.ack = true;
+        }
     }
 
     fn receive_in_order(&mut self, a: &mut Arrival<'_>, seq: SeqNum, payload: SkBuff) {
@@ -568,9 +594,11 @@ impl Tcb {
 
     /// Answers a suspicious segment with what we expect, seldom enough to be no amplifier (RFC 5961, 7).
     fn challenge(&mut self, now: Instant) {
+        // Counted by whole seconds, as Linux does.
+        let second = (now.as_millis() / 1000) as u32;
         let (since, count) = self.challenges;
-        if now - since >= Duration::from_secs(1) {
-            self.challenges = (now, 1);
+        if since != second {
+            self.challenges = (second, 1);
         } else if count < CHALLENGES {
             self.challenges.1 += 1;
         } else {
@@ -584,7 +612,9 @@ impl Tcb {
     fn arrives_in_syn_sent(&mut self, a: &mut Arrival<'_>) -> Step {
         let h = &a.seg.header;
         let acks = a.seg.is(TcpFlags::ACK);
-        let good_ack = acks && h.ack == self.snd.nxt && self.snd.nxt == self.snd.iss + 1;
+        let (first, data) = (self.snd.iss + 1, self.handshake.as_ref().map_or(0, |h| h.syn_data));
+        let sent = self.snd.nxt.after_eq(first);
+        let good_ack = acks && sent && h.ack.after_eq(first) && h.ack.before_eq(first + data);
         if acks && !good_ack {
             if !a.seg.is(TcpFlags::RST) {
                 self.owed.reset = Some(h.ack);
@@ -607,6 +637,9 @@ impl Tcb {
         self.rcv.edge = self.rcv.nxt + self.rcvbuf.min(0xffff) as u32;
         if good_ack {
             self.snd.una = syn.ack;
+            self.out.ack(syn.ack, a.released);
+            self.ecn &= syn.flags.contains(TcpFlags::ECE) && !syn.flags.contains(TcpFlags::CWR);
+            self.syn_was_answered(&syn);
             self.establish(a.now);
             if self.cfg.defer_accept > 0 || self.pingpong {
                 // The program is about to send, and that acknowledges too.
@@ -617,6 +650,7 @@ impl Tcb {
             a.outcome |= Outcome::CONNECTED | Outcome::WRITABLE;
         } else {
             // Simultaneous open: both sides have called.
+            self.ecn = false;
             self.state = self.state.on(Event::RecvSyn);
             if let Some(h) = &mut self.handshake {
                 h.send = true;

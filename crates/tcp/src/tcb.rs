@@ -5,9 +5,9 @@ use std::sync::Arc;
 use skb::Frag;
 use time::{Duration, Instant};
 use wire::SeqNum;
-use wire::tcp::TcpHeader;
+use wire::tcp::{Cookie, TcpHeader};
 
-use crate::config::Config;
+use crate::config::{Config, Ecn};
 use crate::congestion::{self, CongestionControl};
 use crate::outcome::{Outcome, Released, TcpError};
 use crate::rate::{Counts, Rate};
@@ -109,6 +109,28 @@ pub(crate) struct Handshake {
     /// How long that took: the data comes when the program has it, which says nothing of the path.
     pub(crate) rtt: Option<Duration>,
     pub(crate) sent_at: Instant,
+    /// Fast Open: data may go with or before the end of the handshake.
+    pub(crate) data_allowed: bool,
+    /// The Fast Open option to send.
+    pub(crate) cookie: Option<Cookie>,
+    /// Bytes of data that went with a SYN.
+    pub(crate) syn_data: u32,
+}
+
+impl Handshake {
+    fn new(now: Instant) -> Self {
+        Self {
+            send: true,
+            attempts: 0,
+            passive: false,
+            acked: false,
+            rtt: None,
+            sent_at: now,
+            data_allowed: false,
+            cookie: None,
+            syn_data: 0,
+        }
+    }
 }
 
 /// Segments that are owed.
@@ -133,8 +155,8 @@ pub(crate) struct Owed {
 #[derive(Debug)]
 pub(crate) struct Tuning {
     pub(crate) since: Instant,
-    pub(crate) taken: usize,
-    pub(crate) best: usize,
+    pub(crate) taken: u32,
+    pub(crate) best: u32,
 }
 
 /// One connection in any state but LISTEN.
@@ -198,6 +220,19 @@ pub struct Tcb {
     pub(crate) gathering: bool,
     /// An acknowledgment came since the last packet that was not full.
     pub(crate) partial_allowed: bool,
+    /// Data in the SYN was taken.
+    pub(crate) syn_data: bool,
+    /// A cookie for next time, until somebody takes it.
+    pub(crate) learnt_cookie: Option<Box<Cookie>>,
+    /// Marks of congestion were agreed on (RFC 3168); before, that they are asked for.
+    pub(crate) ecn: bool,
+    /// A mark came, and is echoed.
+    pub(crate) ecn_echo: bool,
+    pub(crate) ecn_seen: bool,
+    /// The next new segment says that the window was reduced.
+    pub(crate) ecn_cwr: bool,
+    /// The last segment may be marked.
+    pub(crate) ect: bool,
     pub(crate) fin_queued: bool,
     pub(crate) receive_shut: bool,
     /// The program is gone.
@@ -205,7 +240,7 @@ pub struct Tcb {
     pub(crate) error: Option<TcpError>,
     pub(crate) soft: Option<TcpError>,
     /// Challenge acknowledgments this second (RFC 5961, 7).
-    pub(crate) challenges: (Instant, u8),
+    pub(crate) challenges: (u32, u8),
 }
 
 impl Tcb {
@@ -224,14 +259,7 @@ impl Tcb {
             ports,
             snd: Snd::new(iss),
             rcv: Rcv::new(&cfg),
-            handshake: Some(Box::new(Handshake {
-                send: true,
-                attempts: 0,
-                passive: false,
-                acked: false,
-                rtt: None,
-                sent_at: now,
-            })),
+            handshake: Some(Box::new(Handshake::new(now))),
             ts,
             sack: cfg.sack,
             dsack: None,
@@ -247,7 +275,7 @@ impl Tcb {
             counts: Counts::default(),
             input: ReceiveBuffer::new(),
             rcvbuf: cfg.rcvbuf,
-            tuning: Tuning { since: now, taken: 0, best: cfg.rcvbuf / 2 },
+            tuning: Tuning { since: now, taken: 0, best: cfg.rcvbuf as u32 / 2 },
             timers: Timers::new(),
             owed: Owed::default(),
             unacked_in: 0,
@@ -267,12 +295,19 @@ impl Tcb {
             blocked: false,
             gathering: false,
             partial_allowed: true,
+            syn_data: false,
+            learnt_cookie: None,
+            ecn: cfg.ecn == Ecn::On,
+            ecn_echo: false,
+            ecn_seen: false,
+            ecn_cwr: false,
+            ect: false,
             fin_queued: false,
             receive_shut: false,
             orphan: false,
             error: None,
             soft: None,
-            challenges: (now, 0),
+            challenges: (0, 0),
             cfg,
         }
     }
@@ -366,6 +401,9 @@ impl Tcb {
 
     /// Bytes the send queue still takes; none while too much of it is unsent (`TCP_NOTSENT_LOWAT`).
     pub fn send_room(&self) -> usize {
+        if self.state == State::SynSent {
+            return self.syn_room();
+        }
         let room = self.cfg.sndbuf.saturating_sub(self.out.len());
         match (self.cfg.notsent_lowat as usize).checked_sub(self.unsent()) {
             _ if self.cfg.notsent_lowat == u32::MAX => room,
@@ -426,7 +464,8 @@ impl Tcb {
     /// for every acknowledgment. Also when sending would fail at once.
     pub fn is_writable(&self) -> bool {
         match self.state {
-            State::SynSent | State::SynReceived => false,
+            State::SynSent => false,
+            State::SynReceived if !self.is_fast_open() => false,
             _ if self.can_send() => {
                 let low = self.unsent().saturating_mul(2) < self.cfg.notsent_lowat as usize;
                 low && self.cfg.sndbuf.saturating_sub(self.out.len()) * 3 >= self.cfg.sndbuf
@@ -437,7 +476,8 @@ impl Tcb {
 
     /// Whether data may be queued.
     pub fn can_send(&self) -> bool {
-        self.state.can_send() && !self.fin_queued
+        let early = self.is_fast_open() || (self.state == State::SynSent && self.syn_room() > 0);
+        (self.state.can_send() || early) && !self.fin_queued
     }
 
     /// The peer's FIN has come.
@@ -610,14 +650,14 @@ impl Tcb {
         if self.rcvbuf >= self.cfg.rcvbuf_max {
             return;
         }
-        self.tuning.taken += taken;
+        self.tuning.taken = self.tuning.taken.saturating_add(taken as u32);
         let rtt = self.rto.srtt().unwrap_or(Duration::from_millis(1)).max(Duration::from_micros(50));
         if now - self.tuning.since < rtt {
             return;
         }
         if self.tuning.taken > self.tuning.best {
             self.tuning.best = self.tuning.taken;
-            let wanted = 2 * self.tuning.taken + 16 * self.rcv.mss as usize;
+            let wanted = 2 * self.tuning.taken as usize + 16 * self.rcv.mss as usize;
             self.rcvbuf = self.rcvbuf.max(wanted.min(self.cfg.rcvbuf_max));
         }
         (self.tuning.since, self.tuning.taken) = (now, 0);

@@ -8,6 +8,7 @@ use wire::tcp::{TcpFlags, TcpHeader};
 use crate::*;
 
 mod drill;
+mod fast_open;
 mod options;
 mod recovery;
 
@@ -30,7 +31,7 @@ fn parse(mut skb: SkBuff) -> SegmentIn {
     let (header, len) = TcpHeader::parse(skb.may_pull(len).unwrap()).unwrap();
     assert!(skb.advance(len));
     let gso_size = skb.gso.map_or(0, |g| g.size);
-    SegmentIn { header, payload: skb, gso_size }
+    SegmentIn { header, payload: skb, gso_size, ce: false }
 }
 
 /// Cuts a large packet at its segment size, as a device does.
@@ -47,7 +48,7 @@ fn segment(seg: SegmentIn, size: usize) -> Vec<SegmentIn> {
             if at + size < len {
                 header.flags.remove(TcpFlags::FIN | TcpFlags::PSH);
             }
-            SegmentIn { header, payload: seg.payload.slice(at, size.min(len - at)), gso_size: 0 }
+            SegmentIn { header, payload: seg.payload.slice(at, size.min(len - at)), gso_size: 0, ce: false }
         })
         .collect()
 }
@@ -72,10 +73,10 @@ impl World {
         let listen = Listen::new(server.clone(), [3; 16]);
         let a = Tcb::connect(client, 1000, 80, SeqNum(u32::MAX - 5000), 77, now);
         let mut w = World::over(now, a, seed, faults);
-        let syn = parse(w.ends[0].next_segment(now).unwrap());
+        let mut syn = parse(w.ends[0].next_segment(now).unwrap());
         let (l, r) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1000".parse().unwrap());
         let mss = server.mss;
-        match listen.segment_arrives(now, (l, r), &syn, mss, SeqNum(u32::MAX - 9), 99, false) {
+        match listen.segment_arrives(now, (l, r), &mut syn, mss, SeqNum(u32::MAX - 9), 99, (false, 0)) {
             ListenVerdict::Spawn(b) => w.ends[1] = *b,
             v => panic!("{v:?}"),
         }
@@ -142,6 +143,7 @@ impl World {
                 header: seg.header.clone(),
                 payload: seg.payload.private_copy(),
                 gso_size: seg.gso_size,
+                ce: seg.ce,
             };
             self.wire.push((at + Duration::from_millis(3), 1 - from, copy));
         }
@@ -370,7 +372,7 @@ fn a_byte_sent_into_a_closed_window_is_answered() {
     assert_eq!(w.ends[1].info(w.now).rcv_wnd, 0);
     let mut probe = w.log.iter().rfind(|l| l.0 == 0).unwrap().1.clone();
     probe.seq = w.ends[0].snd.nxt;
-    let seg = SegmentIn { header: probe, payload: SkBuff::from_slice(&[0]), gso_size: 0 };
+    let seg = SegmentIn { header: probe, payload: SkBuff::from_slice(&[0]), gso_size: 0, ce: false };
     let _ = w.ends[1].segment_arrives(w.now, seg, &mut w.released);
     assert_eq!(parse(w.ends[1].next_segment(w.now).unwrap()).header.window, 0);
 }
@@ -383,6 +385,7 @@ fn resets_count_only_at_the_exact_place_and_challenges_are_rare() {
         header: TcpHeader { src_port: 1000, dst_port: 80, seq, flags: TcpFlags::RST, ..TcpHeader::default() },
         payload: SkBuff::new(),
         gso_size: 0,
+        ce: false,
     };
     let mut answers = 0;
     for i in 1..100 {
@@ -403,7 +406,7 @@ fn an_acknowledgment_of_what_was_never_sent_changes_nothing() {
         let header =
             TcpHeader { seq, ack: w.ends[1].snd.nxt + ack, flags: TcpFlags::ACK, ..TcpHeader::default() };
         let una = w.ends[1].snd.una;
-        let seg = SegmentIn { header, payload: SkBuff::from_slice(b"x"), gso_size: 0 };
+        let seg = SegmentIn { header, payload: SkBuff::from_slice(b"x"), gso_size: 0, ce: false };
         let _ = w.ends[1].segment_arrives(w.now, seg, &mut w.released);
         assert_eq!((w.ends[1].snd.una, w.ends[1].readable()), (una, 0));
     }
@@ -533,7 +536,7 @@ fn a_syn_that_comes_again_is_answered_again_however_often() {
     let syn = parse(a.next_segment(now).unwrap()).header;
     for _ in 0..1000 {
         let header = TcpHeader { seq: b[1].rcv.irs, ..syn.clone() };
-        let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0 };
+        let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0, ce: false };
         let _ = b[1].segment_arrives(now, seg, &mut Released::default());
         let answer = parse(b[1].next_segment(now).unwrap());
         assert_eq!(answer.header.flags, TcpFlags::SYN | TcpFlags::ACK);
@@ -552,7 +555,7 @@ fn time_wait_gives_way_to_a_newer_connection() {
     let mut header =
         TcpHeader { seq: w.ends[0].rcv.nxt + 1000, flags: TcpFlags::SYN, ..TcpHeader::default() };
     header.options.timestamps = Some(wire::tcp::Timestamps { val: w.ends[0].ts.unwrap().recent + 1, ecr: 0 });
-    let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0 };
+    let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0, ce: false };
     let o = w.ends[0].segment_arrives(w.now, seg, &mut w.released);
     assert!(o.contains(Outcome::REUSE));
 }
@@ -564,7 +567,7 @@ fn tiny_early_segments_cannot_take_more_memory_than_the_buffer() {
     for i in 0..60_000 {
         let mut header = TcpHeader { seq: nxt + 1 + i, ack, flags: TcpFlags::ACK, ..TcpHeader::default() };
         header.options.timestamps = Some(wire::tcp::Timestamps { val: w.ends[1].ts.unwrap().recent, ecr: 0 });
-        let seg = SegmentIn { header, payload: SkBuff::from_slice(b"x"), gso_size: 0 };
+        let seg = SegmentIn { header, payload: SkBuff::from_slice(b"x"), gso_size: 0, ce: false };
         let _ = w.ends[1].segment_arrives(w.now, seg, &mut w.released);
     }
     assert!(w.ends[1].input.has_holes() && w.ends[1].input.held() <= 2 * 131_072);
@@ -597,7 +600,7 @@ fn arbitrary_segments_never_panic() {
             let una = w.ends[1].snd.una;
             header.options.sack.push((near(&mut r, una), near(&mut r, una)));
             let payload = SkBuff::from_slice(&vec![1; r.below(3000) as usize]);
-            let seg = SegmentIn { header, payload, gso_size: 0 };
+            let seg = SegmentIn { header, payload, gso_size: 0, ce: false };
             let _ = w.ends[1].segment_arrives(w.now, seg, &mut w.released);
             w.now += Duration::from_millis(r.below(300));
             let _ = w.ends[1].on_timeout(w.now, &mut w.released);
@@ -626,13 +629,13 @@ fn a_cookie_makes_a_connection_that_works() {
     let listen = Listen::new(config(), [3; 16]);
     let (l, r) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1000".parse().unwrap());
     let mut a = Tcb::connect(config(), 1000, 80, SeqNum(1), 0, now);
-    let syn = parse(a.next_segment(now).unwrap());
-    let v = listen.segment_arrives(now, (l, r), &syn, 1460, SeqNum(1), 99, true);
+    let mut syn = parse(a.next_segment(now).unwrap());
+    let v = listen.segment_arrives(now, (l, r), &mut syn, 1460, SeqNum(1), 99, (true, 0));
     let ListenVerdict::Reply(reply) = v else { panic!("{v:?}") };
     let o = a.segment_arrives(now, parse(reply), &mut Released::default());
     assert!(o.contains(Outcome::CONNECTED));
-    let ack = parse(a.next_segment(now).unwrap());
-    let v = listen.segment_arrives(now, (l, r), &ack, 1460, SeqNum(1), 99, true);
+    let mut ack = parse(a.next_segment(now).unwrap());
+    let v = listen.segment_arrives(now, (l, r), &mut ack, 1460, SeqNum(1), 99, (true, 0));
     let ListenVerdict::Established(mut b) = v else { panic!("{v:?}") };
     let o = b.segment_arrives(now, ack, &mut Released::default());
     assert!(o.contains(Outcome::CONNECTED));

@@ -104,7 +104,12 @@ impl Tcb {
             self.timers.set(Timer::Keepalive, due.max(now + k.interval));
             return Outcome::empty();
         }
-        if self.keepalive_probes >= k.probes {
+        // The user timeout, if there is one, says how long in place of how often (RFC 5482, 5).
+        let given_up = match self.cfg.user_timeout {
+            Some(limit) => self.keepalive_probes > 0 && now - self.last_heard >= limit,
+            None => self.keepalive_probes >= k.probes,
+        };
+        if given_up {
             return self.give_up(released);
         }
         self.keepalive_probes += 1;

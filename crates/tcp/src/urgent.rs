@@ -88,6 +88,8 @@ impl Tcb {
     /// it back.
     pub fn push_urgent(&mut self) {
         self.push();
+        // Whatever small sends were gathered for or deferred to.
+        self.look_again();
         self.snd_up = Some(self.out.end());
     }
 

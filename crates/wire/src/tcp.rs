@@ -60,6 +60,7 @@ mod kind {
     pub(super) const SACK_PERMITTED: u8 = 4;
     pub(super) const SACK: u8 = 5;
     pub(super) const TIMESTAMPS: u8 = 8;
+    pub(super) const FAST_OPEN: u8 = 34;
 }
 
 /// The timestamps option (RFC 7323, 3.2).
@@ -70,6 +71,9 @@ pub struct Timestamps {
     /// TSecr: the peer's clock, echoed.
     pub ecr: u32,
 }
+
+/// A Fast Open cookie (RFC 7413, 4.1.1), 4 to 16 bytes; empty to ask for one.
+pub type Cookie = ArrayVec<u8, 16>;
 
 /// The options this stack understands. Others are skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -84,6 +88,8 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     /// SACK blocks, `[start, end)`.
     pub sack: ArrayVec<(SeqNum, SeqNum), 4>,
+    /// Fast Open.
+    pub fast_open: Option<Cookie>,
 }
 
 /// A TCP header, understood.
@@ -184,6 +190,9 @@ impl TcpOptions {
                     .ok()
                     .map(|[val, ecr]| Timestamps { val: val.get(), ecr: ecr.get() });
             }
+            (kind::FAST_OPEN, n) if n == 0 || (4..=16).contains(&n) => {
+                self.fast_open = Cookie::try_from(body).ok();
+            }
             (kind::SACK, n) if n % 8 == 0 => {
                 for block in body.chunks_exact(8) {
                     if let Ok([a, b]) = <[U32; 2]>::read_from_bytes(block) {
@@ -210,6 +219,7 @@ impl TcpOptions {
             0 => 0,
             n => 4 + 8 * n,
         };
+        len += self.fast_open.as_ref().map_or(0, |c| (2 + c.len()).next_multiple_of(4));
         len
     }
 
@@ -243,6 +253,14 @@ impl TcpOptions {
                 w.put(&b.0.to_be_bytes());
             }
         }
+        if let Some(cookie) = &self.fast_open {
+            let len = 2 + cookie.len();
+            w.put(&[kind::FAST_OPEN, len as u8]);
+            w.put(cookie);
+            for _ in len..len.next_multiple_of(4) {
+                w.put(&[kind::NOP]);
+            }
+        }
     }
 }
 
@@ -273,6 +291,10 @@ mod tests {
                 window_scale,
                 sack_permitted,
                 timestamps: ts.map(|(val, ecr)| Timestamps { val, ecr }),
+                // Where there is room: empty, even and odd ones.
+                fast_open: mss
+                    .filter(|_| sack.is_empty())
+                    .map(|m| (0..[0, 8, 5, 16][usize::from(m) % 4]).collect()),
                 sack: sack.into_iter().map(|(a, b)| (SeqNum(a), SeqNum(b))).collect(),
             },
         )

@@ -102,3 +102,41 @@ fn urgent_data_is_polled_for_and_read_out_of_band() {
     assert_eq!((server.recv(&mut buf), server.is_at_mark()), (Ok(2), true));
     assert_eq!((server.recv(&mut buf), server.ready().contains(Ready::IN)), (Err(Error::WouldBlock), false));
 }
+
+#[test]
+fn a_known_cookie_lets_the_first_data_go_with_the_syn() {
+    let stack = Stack::builder().build().unwrap();
+    let to = SocketAddr::from(([127, 0, 0, 1], 80));
+    let listener = stack.tcp_socket();
+    listener.set_fastopen(5);
+    listener.bind(to).unwrap();
+    listener.listen(5).unwrap();
+    let mut buf = [0; 20];
+    for known in [false, true, true] {
+        let client = stack.tcp_socket();
+        assert_eq!(client.connect_with_data(to), Ok(known));
+        if known {
+            assert_eq!(client.ready(), Ready::OUT);
+            assert_eq!(client.send(b"hello"), Ok(5));
+            assert_eq!(client.send(b"x"), Err(Error::WouldBlock));
+        }
+        stack.poll_all(stack.now());
+        let server = listener.accept().unwrap();
+        if known {
+            assert_eq!((server.recv(&mut buf), &buf[..5]), (Ok(5), &b"hello"[..]));
+            let info = client.info().unwrap();
+            assert!(info.options.contains(tcp::TcpiOptions::SYN_DATA));
+        }
+        assert_eq!(client.state(), State::Established);
+    }
+    // By the option, connect() waits.
+    let client = stack.tcp_socket();
+    client.set_fastopen_connect(true);
+    assert_eq!((client.connect(to), client.state()), (Ok(()), State::Closed));
+    client.send_lent(vec![1; 10].into()).map_err(|e| e.0).unwrap();
+    stack.poll_all(stack.now());
+    let server = listener.accept().unwrap();
+    assert_eq!(server.recv(&mut buf), Ok(10));
+    stack.forget_cookies();
+    assert_eq!(stack.tcp_socket().connect_with_data(to), Ok(false));
+}

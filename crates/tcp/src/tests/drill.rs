@@ -60,7 +60,7 @@ impl Drill {
     }
 
     fn arrives(&mut self, header: TcpHeader) -> Outcome {
-        let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0 };
+        let seg = SegmentIn { header, payload: SkBuff::new(), gso_size: 0, ce: false };
         let o = self.t.segment_arrives(self.now, seg, &mut self.released);
         self.released.clear();
         o

@@ -304,3 +304,52 @@ fn a_lingering_close_is_over_when_the_fin_is_acknowledged() {
     w.run_for(Duration::from_millis(50));
     assert!(w.ends[0].is_drained());
 }
+
+#[test]
+fn a_user_timeout_ends_a_connection_on_time() {
+    let mut w = World::connected();
+    set(&mut w, 0, |c| c.user_timeout = Some(Duration::from_secs(3)));
+    write(&mut w.ends[0], 100);
+    w.faults.0 = 100;
+    w.run_for(Duration::from_millis(2990));
+    assert_eq!(w.ends[0].state(), State::Established);
+    w.run_for(Duration::from_millis(20));
+    assert_eq!(w.ends[0].take_error(), Some(TcpError::TimedOut));
+}
+
+#[test]
+fn a_user_timeout_replaces_the_number_of_keepalive_probes() {
+    let mut w = World::connected();
+    set(&mut w, 0, |c| {
+        c.keepalive =
+            Keepalive { on: true, idle: Duration::from_secs(1), interval: Duration::from_secs(1), probes: 1 };
+        c.user_timeout = Some(Duration::from_secs(5));
+    });
+    w.faults.0 = 100;
+    w.run_for(Duration::from_millis(4500));
+    assert_eq!(w.ends[0].state(), State::Established);
+    w.run_for(Duration::from_secs(2));
+    assert_eq!(w.ends[0].take_error(), Some(TcpError::TimedOut));
+}
+
+#[test]
+fn urgent_data_does_not_wait_for_what_small_sends_are_gathered_for() {
+    let mut w = World::connected();
+    let now = w.now;
+    let tcb = &mut w.ends[0];
+    (0..50).for_each(|_| tcb.rto.sample(Duration::from_micros(100)));
+    tcb.cc.set(10_000_000, u32::MAX);
+    (tcb.snd.wnd, tcb.snd.max_wnd) = (10_000_000, 10_000_000);
+    write(tcb, 200_000);
+    while tcb.next_segment(now).is_some() {}
+    for _ in 0..2 {
+        write(tcb, 4000);
+        while tcb.next_segment(now).is_some() {}
+    }
+    assert!(tcb.unsent() > 0 && !tcb.wants_to_send(), "gathering");
+    urgent(&mut w, 1);
+    let tcb = &mut w.ends[0];
+    assert!(tcb.wants_to_send());
+    while tcb.next_segment(now).is_some() {}
+    assert_eq!(tcb.unsent(), 0);
+}

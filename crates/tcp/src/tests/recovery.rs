@@ -333,6 +333,7 @@ fn what_comes_twice_is_reported_once() {
         header: s.header.clone(),
         payload: s.payload.private_copy(),
         gso_size: 0,
+        ce: false,
     };
     let copies: Vec<_> = w.wire.iter().map(|(_, _, s)| copy(s)).collect();
     w.run_for(ms(20));
@@ -364,4 +365,52 @@ fn segments_with_data_carry_selective_acknowledgments_too() {
     assert_eq!(seg.header.options.sack.len(), 1);
     w.run_for(ms(100));
     assert_eq!((w.read(1).len(), w.read(0).len()), (4000, 5000));
+}
+
+#[test]
+fn a_mark_is_echoed_until_the_window_was_reduced_once() {
+    let c = Config { ecn: Ecn::On, ..config() };
+    let mut w = World::new(c, config(), 1, (0, 0, 0));
+    w.run_for(ms(50));
+    assert!(w.ends.iter().all(|e| e.info(w.now).options.contains(TcpiOptions::ECN)));
+    write(&mut w.ends[0], 14_480);
+    let first = w.ends[0].next_segment(w.now).unwrap();
+    assert!(w.ends[0].is_ect());
+    let mut parts = segment(parse(first), 1448);
+    parts[3].ce = true;
+    for seg in parts {
+        w.send(0, seg);
+    }
+    w.log.clear();
+    w.run_for(ms(10));
+    assert!(w.log.iter().all(|l| l.1.flags.contains(TcpFlags::ECE)));
+    let i = w.ends[0].info(w.now);
+    assert_eq!((i.ca_state, i.snd_ssthresh, i.lost), (CaState::Cwr, 7, 0));
+    w.log.clear();
+    write(&mut w.ends[0], 30_000);
+    w.run_for(ms(100));
+    let data: Vec<_> = w.log.iter().filter(|l| l.0 == 0).map(|l| l.1.flags.contains(TcpFlags::CWR)).collect();
+    assert!(data[0], "the first says that the window was reduced");
+    assert!(data.iter().skip(7).all(|cwr| !cwr), "and no later one");
+    assert!(!w.log.last().unwrap().1.flags.contains(TcpFlags::ECE));
+    assert_eq!(w.ends[0].info(w.now).ca_state, CaState::Open);
+    assert_eq!(w.read(1).len(), 44_480);
+}
+
+#[test]
+fn marks_are_not_agreed_on_with_a_peer_that_does_not_ask_or_answer() {
+    for (client, server) in [(Ecn::Passive, Ecn::On), (Ecn::On, Ecn::Off)] {
+        let (c, s) = (Config { ecn: client, ..config() }, Config { ecn: server, ..config() });
+        let mut w = World::new(c, s, 1, (0, 0, 0));
+        w.run_for(ms(50));
+        assert!(w.ends.iter().all(|e| !e.info(w.now).options.contains(TcpiOptions::ECN)));
+    }
+}
+
+#[test]
+fn one_acknowledgment_of_both_sides_of_a_hole_is_no_reordering() {
+    let mut d = ten(sack());
+    d.ack(2000, &[(3000, 10_000)]);
+    assert_eq!((d.info().reord_seen, d.info().reordering), (0, 3));
+    assert_eq!(again(&mut d), [2], "three packets behind the hole are enough");
 }
