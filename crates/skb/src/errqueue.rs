@@ -132,19 +132,24 @@ impl core::fmt::Display for LendError {
 
 impl std::error::Error for LendError {}
 
+/// Records of completed calls. They refer to their queue.
+#[derive(Debug, Default)]
+struct Spare(Vec<Arc<UbufInfo>>);
+
 #[derive(Debug, Default)]
 struct Inner {
     queue: VecDeque<Notification>,
     /// Calls begun whose notification is neither read nor merged: each holds option memory.
-    charged: usize,
+    charged: u32,
     /// Calls begun and not complete.
-    outstanding: usize,
+    outstanding: u32,
     /// Bytes charged to `memlock` that belong to no call: what completed calls left for the next ones, so
     /// that a busy socket does not touch the stack's counter for each.
     credit: u64,
     next_id: u32,
-    /// Records for the next calls, as long as any is outstanding. They refer to this queue.
-    spare: Vec<Arc<UbufInfo>>,
+    /// Records for the next calls, as long as any is outstanding. Made when several calls are outstanding: a
+    /// socket that lends one by one needs none.
+    spare: Option<Box<Spare>>,
     /// The socket is closed: nobody can read any more.
     dead: bool,
 }
@@ -153,16 +158,17 @@ impl Inner {
     /// Keeps records for the next calls; gives all of them back when nothing is outstanding, since a socket
     /// that sends no more should hold nothing.
     fn keep_or_return(&mut self, records: &mut Vec<Arc<UbufInfo>>) {
+        let Some(Spare(spare)) = self.spare.as_deref_mut() else { return };
         if self.outstanding == 0 {
-            records.append(&mut self.spare);
-            if self.spare.capacity() > FEW {
-                self.spare = Vec::new();
+            records.append(spare);
+            if spare.capacity() > FEW {
+                *spare = Vec::new();
             }
             return;
         }
-        let room = MOST_SPARE.saturating_sub(self.spare.len());
+        let room = MOST_SPARE.saturating_sub(spare.len());
         let from = records.len().saturating_sub(room);
-        self.spare.extend(records.drain(from..));
+        spare.extend(records.drain(from..));
     }
 }
 
@@ -196,7 +202,7 @@ impl ErrorQueue {
     /// On error `keep` stays where it is.
     pub fn begin(self: &Arc<Self>, bytes: u64, keep: &mut Option<Bytes>) -> Result<Arc<UbufInfo>, LendError> {
         let mut inner = self.inner.lock();
-        if (inner.charged + 1) * OPTMEM_PER_CALL > self.optmem_max {
+        if (inner.charged as usize + 1) * OPTMEM_PER_CALL > self.optmem_max {
             return Err(LendError::OptMem);
         }
         match inner.credit.checked_sub(bytes) {
@@ -206,11 +212,14 @@ impl ErrorQueue {
         }
         inner.charged += 1;
         inner.outstanding += 1;
-        let room = inner.charged - inner.queue.len();
+        let room = inner.charged as usize - inner.queue.len();
         inner.queue.reserve(room);
         let id = inner.next_id;
         inner.next_id = id.wrapping_add(1);
-        let spare = inner.spare.pop();
+        if inner.outstanding > 1 && inner.spare.is_none() {
+            inner.spare = Some(Box::default());
+        }
+        let spare = inner.spare.as_mut().and_then(|spare| spare.0.pop());
         drop(inner);
         if let Some(mut record) = spare
             && let Some(call) = Arc::get_mut(&mut record)
@@ -228,7 +237,7 @@ impl ErrorQueue {
 
     /// Calls begun and not yet complete.
     pub fn outstanding(&self) -> usize {
-        self.inner.lock().outstanding
+        self.inner.lock().outstanding as usize
     }
 
     /// Takes the oldest range; `None` (`EAGAIN`) when there is none.
@@ -273,7 +282,9 @@ impl ErrorQueue {
         self.notify.calls_completed(Reason::from_number(n.reason), calls);
         {
             let mut inner = self.inner.lock();
-            inner.outstanding -= calls;
+            // No more calls complete than were begun, which fitted.
+            let counted = calls as u32;
+            inner.outstanding -= counted;
             inner.credit += pinned;
             if inner.outstanding == 0 || inner.credit > self.memlock.most_credit() {
                 self.memlock.release(std::mem::take(&mut inner.credit));
@@ -284,12 +295,12 @@ impl ErrorQueue {
             }
             let Inner { queue, charged, .. } = &mut *inner;
             if queue.back_mut().is_some_and(|tail| tail.extend(n)) {
-                *charged -= calls;
+                *charged -= counted;
                 // Whoever saw the tail has been told already, but may have read up to it since: the
                 // wake below is once per new notification, and a merge is none.
                 return;
             }
-            *charged -= calls - 1;
+            *charged -= counted - 1;
             debug_assert!(queue.len() < queue.capacity(), "room was reserved when the call began");
             queue.push_back(n);
             self.pending.store(queue.len(), Ordering::Release);

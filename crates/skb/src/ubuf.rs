@@ -11,7 +11,7 @@ use crate::{Frag, Reason, Span, batch};
 
 /// The record of one lending call. Fragments own it; the end of the last of them is the call's completion.
 ///
-/// A record whose call is complete is not freed but [given back](Self::give_back) to its socket, for the next
+/// A record whose call is complete is not freed but given back to its socket, for the next
 /// call: else each would be allocated by the thread that sends and freed by the one that reads packets, which
 /// costs both a cache line more than the rest of the call together.
 #[derive(Debug)]
