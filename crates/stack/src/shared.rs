@@ -16,6 +16,7 @@ use time::{Clock, Instant};
 
 use crate::config::Config;
 use crate::demux::Demux;
+use crate::dgram::Datagrams;
 use crate::stats::Counters;
 use crate::tcp_socket::TcpSocket;
 use crate::timers::Timers;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     /// `Inet::generation`, readable without its lock: cached destinations of an older one are stale.
     pub(crate) inet_generation: AtomicU64,
     pub(crate) demux: Demux,
+    pub(crate) datagrams: Datagrams,
     pub(crate) rx: Mutex<RxSide>,
     pub(crate) timers: Mutex<Timers>,
     /// Sockets that had more to send than their device could take.
