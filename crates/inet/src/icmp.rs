@@ -43,6 +43,7 @@ impl Inet {
         if d.skb.csum == Csum::None && d.skb.checksum(0, d.skb.len()) != 0xffff {
             return InputVerdict::Drop(DropReason::BadChecksum);
         }
+        self.copy_for_raw(&d);
         match header.kind {
             // RFC 1122, 3.2.2.6: an echo request to many may be discarded.
             v4::ECHO_REQUEST if d.origin.to_many => InputVerdict::Drop(DropReason::NotForUs),
@@ -70,10 +71,12 @@ impl Inet {
         if d.src.is_unspecified() && !discovery {
             return InputVerdict::Drop(DropReason::Martian);
         }
+        self.copy_for_raw(&d);
         match header.kind {
             v6::ECHO_REQUEST => self.echo(now, d, header, v6::ECHO_REPLY, tx),
             v6::ECHO_REPLY => InputVerdict::Deliver(d),
             v6::UNREACHABLE | v6::TOO_BIG | v6::TIME_EXCEEDED | v6::PARAMETER => self.error_v6(&d, header),
+            v6::LISTENER_QUERY => self.listener_query(now, &d),
             _ if discovery => self.ndisc_input(now, &mut d, header, link_src, tx),
             _ => InputVerdict::Drop(DropReason::NoHandler),
         }
@@ -140,7 +143,13 @@ impl Inet {
         };
         // Only the first fragment has a transport header to judge by.
         let transport = quoted.get(len..).filter(|_| ip.fragment_offset == 0).unwrap_or(&[]);
-        self.error(d, kind, ip.proto, (IpAddr::V4(ip.src), IpAddr::V4(ip.dst)), transport)
+        self.error(
+            d,
+            (kind, (header.kind, header.code)),
+            ip.proto,
+            (IpAddr::V4(ip.src), IpAddr::V4(ip.dst)),
+            transport,
+        )
     }
 
     fn error_v6(&self, d: &Delivered, header: IcmpHeader) -> InputVerdict {
@@ -168,18 +177,27 @@ impl Inet {
             _ => return InputVerdict::Drop(DropReason::Malformed),
         };
         let transport = rest.get(at..).unwrap_or(&[]);
-        self.error(d, kind, proto, (IpAddr::V6(ip.src), IpAddr::V6(ip.dst)), transport)
+        self.error(
+            d,
+            (kind, (header.kind, header.code)),
+            proto,
+            (IpAddr::V6(ip.src), IpAddr::V6(ip.dst)),
+            transport,
+        )
     }
 
     fn error(
         &self,
         d: &Delivered,
-        kind: IcmpKind,
+        kind: (IcmpKind, (u8, u8)),
         proto: u8,
         (local, remote): (IpAddr, IpAddr),
         transport: &[u8],
     ) -> InputVerdict {
-        if transport.len() < MIN_QUOTE {
+        // Packets of other protocols may have been shorter.
+        if transport.len() < MIN_QUOTE
+            && matches!(proto, proto::TCP | proto::UDP | proto::ICMP | proto::ICMPV6)
+        {
             return InputVerdict::Drop(DropReason::TooShort);
         }
         if !self.is_local(local) {

@@ -19,9 +19,42 @@ pub(crate) struct Interface {
     pub(crate) mtu: u32,
     pub(crate) loopback: bool,
     addresses: Vec<(IpAddr, u8)>,
+    /// Groups that were joined, and how often.
+    groups: Vec<(IpAddr, u32)>,
 }
 
 impl Interface {
+    /// Joins a group; true if nobody had before.
+    pub(crate) fn join(&mut self, group: IpAddr) -> bool {
+        match self.groups.iter_mut().find(|(g, _)| *g == group) {
+            Some((_, n)) => {
+                *n += 1;
+                false
+            }
+            None => {
+                self.groups.push((group, 1));
+                true
+            }
+        }
+    }
+
+    /// Takes one join back; true if it was the last.
+    pub(crate) fn leave(&mut self, group: IpAddr) -> bool {
+        let Some(at) = self.groups.iter().position(|(g, _)| *g == group) else { return false };
+        let Some((_, n)) = self.groups.get_mut(at) else { return false };
+        *n -= 1;
+        let last = *n == 0;
+        if last {
+            self.groups.swap_remove(at);
+        }
+        last
+    }
+
+    /// The groups that were joined.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.groups.iter().map(|(g, _)| *g)
+    }
+
     pub(crate) fn add_address(&mut self, address: IpAddr, prefix: u8) {
         self.remove_address(address);
         self.addresses.push((address, prefix));
@@ -54,8 +87,13 @@ impl Interface {
         address.is_broadcast() || (!self.loopback && self.addresses.iter().any(directed))
     }
 
-    /// Whether this interface hears `group`: what every host must (RFC 1112, 4; RFC 4291, 2.8).
+    /// Whether this interface hears `group`: what was joined, and what every host must (RFC 1112, 4;
+    /// RFC 4291, 2.8).
     pub(crate) fn hears(&self, group: IpAddr) -> bool {
+        self.groups.iter().any(|(g, _)| *g == group) || self.must_hear(group)
+    }
+
+    fn must_hear(&self, group: IpAddr) -> bool {
         match group {
             IpAddr::V4(g) => g == Ipv4Addr::new(224, 0, 0, 1),
             IpAddr::V6(g) => {
@@ -95,7 +133,14 @@ impl Interfaces {
     pub(crate) fn add(&mut self, index: IfIndex, mac: Option<Mac>, mtu: u32, loopback: bool) {
         match self.get_mut(index) {
             Some(i) => (i.mac, i.mtu, i.loopback) = (mac, mtu, loopback),
-            None => self.0.push(Interface { index, mac, mtu, loopback, addresses: Vec::new() }),
+            None => self.0.push(Interface {
+                index,
+                mac,
+                mtu,
+                loopback,
+                addresses: Vec::new(),
+                groups: Vec::new(),
+            }),
         }
     }
 

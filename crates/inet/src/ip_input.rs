@@ -178,8 +178,12 @@ impl Inet {
             //# [it] ... unless it specifies an IP multicast or broadcast destination address.
             return if link.to_many { Err(DropReason::NotForUs) } else { Ok(false) };
         }
-        let broadcast = matches!(dst, IpAddr::V4(d) if interface.is_broadcast(d));
-        if broadcast || interface.hears(dst) { Ok(true) } else { Err(DropReason::NotForUs) }
+        let heard = |i: &crate::interface::Interface| {
+            matches!(dst, IpAddr::V4(d) if i.is_broadcast(d)) || i.hears(dst)
+        };
+        // What this host sends to many comes back to it through the loopback, wherever it was sent.
+        let for_us = heard(interface) || (interface.loopback && self.interfaces.iter().any(heard));
+        if for_us { Ok(true) } else { Err(DropReason::NotForUs) }
     }
 
     /// Adds a fragment; the datagram, if that completed it.
@@ -207,7 +211,11 @@ impl Inet {
         link: Link,
         tx: &mut TxQueue,
     ) -> Result<InputVerdict, DropReason> {
+        if !matches!(d.proto, proto::ICMP | proto::ICMPV6) {
+            self.copy_for_raw(&d);
+        }
         match (d.proto, d.src.is_ipv4()) {
+            (proto::IGMP, true) => Ok(self.igmp_input(now, d)),
             (proto::ICMP, true) => Ok(self.icmp_input(now, d, tx)),
             (proto::ICMPV6, false) => Ok(self.icmpv6_input(now, d, link.src, tx)),
             // Nobody is nobody's peer, and only discovery may ask as nobody.

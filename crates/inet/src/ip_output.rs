@@ -72,7 +72,9 @@ impl Inet {
         if !fits && meta.df {
             return OutputVerdict::TooBig { mtu: route.mtu };
         }
-        if skb.len() > usize::from(u16::MAX) - header && skb.gso.is_none() {
+        // IPv4's length counts its header, IPv6's does not.
+        let counted = if meta.dst.is_ipv4() { header } else { 0 };
+        if skb.len() > usize::from(u16::MAX) - counted && skb.gso.is_none() {
             return OutputVerdict::Error(NetError::MessageTooLong);
         }
         let packets = if fits { self.whole(skb, meta, &route) } else { self.fragment(skb, meta, &route) };
@@ -90,6 +92,37 @@ impl Inet {
             }
         }
         verdict
+    }
+
+    /// Sends a packet that has its IP header already, from `src` to the next hop of `dst`.
+    pub fn output_whole(
+        &mut self,
+        now: Instant,
+        skb: SkBuff,
+        (src, dst): (IpAddr, IpAddr),
+        tx: &mut TxQueue,
+    ) -> OutputVerdict {
+        let route = match self.route_at(now, dst, Some(src)) {
+            Ok(route) => route,
+            Err(e) => return OutputVerdict::Error(e),
+        };
+        if route.local {
+            return OutputVerdict::Local(skb);
+        }
+        if skb.len() > route.mtu as usize {
+            return OutputVerdict::TooBig { mtu: route.mtu };
+        }
+        match self.neighbour_output(now, &route, dst, skb, tx) {
+            Ok(true) => OutputVerdict::Sent,
+            Ok(false) => OutputVerdict::Queued,
+            Err(e) => OutputVerdict::Error(e),
+        }
+    }
+
+    /// The packet with its IP header as this host itself hears it, when it is sent to many.
+    pub fn local_copy(&mut self, skb: SkBuff, meta: OutputMeta) -> Option<SkBuff> {
+        let route = self.route(meta.dst, Some(meta.src)).ok()?;
+        self.whole(skb, meta, &route)?.pop()
     }
 
     /// The packet with its IP header.

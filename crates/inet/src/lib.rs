@@ -30,7 +30,8 @@
 //! # What a host here does not do
 //! It does not forward. It does not detect duplicate addresses (RFC 4862, 5.4), nor configure itself from
 //! router advertisements, which are ignored; addresses and routes are the caller's. Of multicast it hears
-//! what every host must (all-nodes, solicited-node), and sends to any group. Scoped IPv6 addresses carry no
+//! what every host must (all-nodes, solicited-node) and what was joined, which it reports (`multicast.rs`), and
+//! sends to any group. Scoped IPv6 addresses carry no
 //! zone: a link-local destination leaves through the first interface that has a link-local prefix. ICMP
 //! redirects and source quench are ignored (RFC 6633), and so are IPv4 source routes (RFC 7126).
 
@@ -40,10 +41,12 @@ mod icmp;
 mod interface;
 mod ip_input;
 mod ip_output;
+mod multicast;
 mod ndisc;
 mod neighbour;
 mod pmtu;
 mod random;
+mod raw;
 mod reassembly;
 mod route;
 mod udp;
@@ -59,10 +62,10 @@ use wire::ethernet::Mac;
 pub use dst::{Dst, Resolved, pseudo_sum};
 pub use interface::IfIndex;
 pub use route::{Route, RouteResult};
-pub use udp::udp_header;
+pub use udp::{finish_udp_checksum, udp_header};
 pub use verdict::{
     Delivered, IcmpError, IcmpKind, InputVerdict, NetError, OutputMeta, OutputVerdict, Quoted,
-    verify_transport_checksum,
+    verify_internet_checksum, verify_transport_checksum,
 };
 
 use interface::Interfaces;
@@ -131,6 +134,8 @@ pub struct Inet {
     random: Random,
     generation: u64,
     drops: DropCounters,
+    raw: raw::RawCopies,
+    reports: multicast::Reports,
 }
 
 impl Inet {
@@ -146,6 +151,8 @@ impl Inet {
             random: Random::new(config.seed),
             generation: 0,
             drops: DropCounters::default(),
+            raw: raw::RawCopies::default(),
+            reports: multicast::Reports::default(),
         }
     }
 
@@ -248,7 +255,8 @@ impl Inet {
 
     /// When [`on_timeout`](Self::on_timeout) has something to do.
     pub fn next_timeout(&self) -> Option<Instant> {
-        let timers = [self.neighbours.next_timeout(), self.reassembly.next_timeout()];
+        let timers =
+            [self.neighbours.next_timeout(), self.reassembly.next_timeout(), self.reports.next_timeout()];
         timers.into_iter().flatten().min()
     }
 
@@ -261,6 +269,7 @@ impl Inet {
                 self.send_reassembly_timeout(now, &first, tx);
             }
         }
+        self.send_reports(now, tx);
         let expired = self.neighbours.expire(now);
         self.count(DropReason::HostUnreachable, expired.dropped);
         if expired.forgotten {

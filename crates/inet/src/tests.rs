@@ -4,6 +4,7 @@ mod fragments;
 mod hostile;
 mod icmp;
 mod input;
+mod multicast;
 mod neighbours;
 mod output;
 mod routes;

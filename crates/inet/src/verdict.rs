@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use netdev::DropReason;
-use skb::{Csum, SkBuff};
+use skb::{Csum, NoRoom, SkBuff};
 use wire::{SeqNum, checksum, proto};
 
 use crate::IfIndex;
-use crate::dst::pseudo_sum;
+use crate::dst::{IpFields, addresses_sum, pseudo_sum, push_ip};
 
 /// Why nothing can be sent to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +100,38 @@ pub struct Delivered {
     pub(crate) origin: Origin,
 }
 
+impl Delivered {
+    /// It came in a frame, or to an address, for many.
+    pub fn is_to_many(&self) -> bool {
+        self.origin.to_many
+    }
+
+    /// The same packet for another reader. Fragments are counted, not copied.
+    pub fn duplicate(&self) -> Delivered {
+        Delivered { skb: self.skb.clone(), ..*self }
+    }
+
+    /// Puts an IP header in front again, for readers who want one (RAW sockets over IPv4). Options are gone.
+    pub fn restore_header(&mut self) -> Result<(), NoRoom> {
+        let fields = IpFields {
+            proto: self.proto,
+            tos: self.tos,
+            hop_limit: self.hop_limit,
+            ident: self.origin.ident,
+            df: self.origin.dont_fragment,
+            more_fragments: false,
+            offset: 0,
+        };
+        let ends = (self.src, self.dst);
+        // A packet of its own: a received one has little room in front.
+        let mut whole = self.skb.slice(0, self.skb.len());
+        (whole.csum, whole.gso) = (self.skb.csum, self.skb.gso);
+        push_ip(&mut whole, ends, fields, addresses_sum(ends.0, ends.1))?;
+        self.skb = whole;
+        Ok(())
+    }
+}
+
 /// Parts of a received packet that only matter if an ICMP error is sent about it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
@@ -122,6 +154,13 @@ pub fn verify_transport_checksum(d: &Delivered) -> bool {
         (Csum::None, proto::TCP | proto::UDP | proto::ICMPV6) => sum_is_right(d, d.skb.len()),
         (Csum::None, _) => true,
     }
+}
+
+/// Checks that a delivered packet and its pseudo-header sum to what they should, whatever the protocol
+/// (`IPV6_CHECKSUM`), unless the device has.
+#[must_use]
+pub fn verify_internet_checksum(d: &Delivered) -> bool {
+    d.skb.csum != Csum::None || sum_is_right(d, d.skb.len())
 }
 
 /// Whether the first `len` bytes and the pseudo-header sum to what they should.
@@ -159,8 +198,9 @@ pub enum IcmpKind {
     ParameterProblem,
 }
 
-/// Bytes of a quoted transport header that are kept: all of a TCP header's fixed part.
-const QUOTE: usize = 20;
+/// Bytes of a quoted packet that are kept, from its transport header on: enough for what programs put into
+/// probes to know them again.
+const QUOTE: usize = 64;
 
 /// An ICMP error about a packet this host sent. Nothing has been believed yet: whether the quoted packet
 /// could be in flight is for its transport to say (RFC 5927).
@@ -168,6 +208,8 @@ const QUOTE: usize = 20;
 pub struct IcmpError {
     /// What is said.
     pub kind: IcmpKind,
+    /// The message's type and code, as they were on the wire.
+    pub raw: (u8, u8),
     /// Who says so.
     pub reporter: IpAddr,
     /// Transport of the quoted packet.
@@ -193,7 +235,7 @@ pub struct Quoted {
 
 impl IcmpError {
     pub(crate) fn new(
-        kind: IcmpKind,
+        (kind, raw): (IcmpKind, (u8, u8)),
         reporter: IpAddr,
         proto: u8,
         (local, remote): (IpAddr, IpAddr),
@@ -204,10 +246,10 @@ impl IcmpError {
         for (to, from) in header.iter_mut().zip(quoted) {
             *to = *from;
         }
-        Self { kind, reporter, proto, local, remote, header, header_len: quoted.len() as u8 }
+        Self { kind, raw, reporter, proto, local, remote, header, header_len: quoted.len() as u8 }
     }
 
-    /// The quoted transport header: 8 bytes at least, 20 at most.
+    /// The quoted packet from its transport header on: 64 bytes at most, and of TCP, UDP and ICMP 8 at least.
     pub fn transport_header(&self) -> &[u8] {
         self.header.get(..usize::from(self.header_len)).unwrap_or(&self.header)
     }

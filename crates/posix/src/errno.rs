@@ -24,6 +24,13 @@ pub(crate) fn errno(e: Error) -> Errno {
         Error::AddressNotAvailable => Errno::ADDRNOTAVAIL,
         Error::NetworkUnreachable => Errno::NETUNREACH,
         Error::HostUnreachable => Errno::HOSTUNREACH,
+        Error::MessageTooLong => Errno::MSGSIZE,
+        Error::DestinationRequired => Errno::DESTADDRREQ,
+        Error::AccessDenied => Errno::ACCESS,
+        Error::WrongFamily => Errno::AFNOSUPPORT,
+        Error::NoDevice => Errno::NODEV,
+        Error::ProtocolUnreachable => Errno::NOPROTOOPT,
+        Error::Protocol => Errno::PROTO,
         Error::MemLock | Error::OptMem => Errno::NOBUFS,
     }
 }

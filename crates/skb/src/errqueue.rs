@@ -1,6 +1,7 @@
 //! The socket's error queue: completions in, ranges out.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -95,6 +96,68 @@ impl Notification {
     }
 }
 
+/// Who reported an error (`ee_origin`, with its numbers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ErrorOrigin {
+    /// This stack (`SO_EE_ORIGIN_LOCAL`).
+    Local = 1,
+    /// An ICMP message (`SO_EE_ORIGIN_ICMP`).
+    Icmp = 2,
+    /// An ICMPv6 message (`SO_EE_ORIGIN_ICMP6`).
+    Icmp6 = 3,
+}
+
+/// An error about something that was sent (`struct sock_extended_err` and what comes with it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedError {
+    /// `ee_errno`, Linux's number.
+    pub errno: i32,
+    /// `ee_origin`.
+    pub origin: ErrorOrigin,
+    /// `ee_type`: that of the ICMP message, else 0.
+    pub kind: u8,
+    /// `ee_code`: that of the ICMP message, else 0.
+    pub code: u8,
+    /// `ee_info`: the MTU in bytes of an error about size, else 0.
+    pub info: u32,
+    /// Who reported it (`SO_EE_OFFENDER`); `None` for a local error.
+    pub offender: Option<IpAddr>,
+    /// Where the packet in question was going (`msg_name`).
+    pub destination: SocketAddr,
+    /// What of its payload is known: the packet was quoted, or never left.
+    pub payload: Vec<u8>,
+}
+
+/// What an error queue holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// Calls are complete.
+    Completion(Completion),
+    /// Something sent met an error.
+    Error(Box<ExtendedError>),
+}
+
+/// Errors that wait to be read. More are dropped: they come from the network, and must not take the room
+/// of completions.
+const MAX_ERRORS: usize = 64;
+
+#[derive(Debug)]
+enum Entry {
+    Calls(Notification),
+    Error(Box<ExtendedError>),
+}
+
+impl Entry {
+    /// Extends the range of a notification at the tail.
+    fn extend(&mut self, next: Notification) -> bool {
+        match self {
+            Entry::Calls(tail) => tail.extend(next),
+            Entry::Error(_) => false,
+        }
+    }
+}
+
 /// Who is told that the queue is no longer empty (`POLLERR`). Called without any lock of this crate held,
 /// from whichever thread dropped the last reference.
 pub trait Notify: Send + Sync {
@@ -138,7 +201,9 @@ struct Spare(Vec<Arc<UbufInfo>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    queue: VecDeque<Notification>,
+    queue: VecDeque<Entry>,
+    /// Of which errors.
+    errors: usize,
     /// Calls begun whose notification is neither read nor merged: each holds option memory.
     charged: u32,
     /// Calls begun and not complete.
@@ -212,7 +277,7 @@ impl ErrorQueue {
         }
         inner.charged += 1;
         inner.outstanding += 1;
-        let room = inner.charged as usize - inner.queue.len();
+        let room = inner.charged as usize + inner.errors - inner.queue.len();
         inner.queue.reserve(room);
         let id = inner.next_id;
         inner.next_id = id.wrapping_add(1);
@@ -240,16 +305,55 @@ impl ErrorQueue {
         self.inner.lock().outstanding as usize
     }
 
-    /// Takes the oldest range; `None` (`EAGAIN`) when there is none.
+    /// Takes the oldest range; `None` (`EAGAIN`) when there is none. Errors stay where they are.
     pub fn pop(&self) -> Option<Completion> {
+        match self.take(|entry| matches!(entry, Entry::Calls(_)))? {
+            Queued::Completion(c) => Some(c),
+            Queued::Error(_) => None,
+        }
+    }
+
+    /// Takes the oldest entry of either kind.
+    pub fn pop_any(&self) -> Option<Queued> {
+        self.take(|_| true)
+    }
+
+    fn take(&self, wanted: impl Fn(&Entry) -> bool) -> Option<Queued> {
         if !self.is_ready() {
             return None;
         }
         let mut inner = self.inner.lock();
-        let n = inner.queue.pop_front()?;
-        inner.charged -= 1;
+        let at = inner.queue.iter().position(wanted)?;
+        let entry = inner.queue.remove(at)?;
         self.pending.store(inner.queue.len(), Ordering::Release);
-        Some(n.completion())
+        Some(match entry {
+            Entry::Calls(n) => {
+                inner.charged -= 1;
+                Queued::Completion(n.completion())
+            }
+            Entry::Error(e) => {
+                inner.errors -= 1;
+                Queued::Error(e)
+            }
+        })
+    }
+
+    /// Queues an error; false if too many wait already, or nobody can read any more.
+    pub fn push_error(&self, error: ExtendedError) -> bool {
+        {
+            let mut inner = self.inner.lock();
+            if inner.dead || inner.errors >= MAX_ERRORS {
+                return false;
+            }
+            inner.errors += 1;
+            inner.queue.push_back(Entry::Error(Box::new(error)));
+            // The calls that are outstanding keep their room.
+            let room = inner.charged as usize + inner.errors - inner.queue.len();
+            inner.queue.reserve(room);
+            self.pending.store(inner.queue.len(), Ordering::Release);
+        }
+        self.notify.error_queued();
+        true
     }
 
     /// Starts the counter at `id`, for tests of the wrap at 2^32 and for restored sockets.
@@ -302,7 +406,7 @@ impl ErrorQueue {
             }
             *charged -= counted - 1;
             debug_assert!(queue.len() < queue.capacity(), "room was reserved when the call began");
-            queue.push_back(n);
+            queue.push_back(Entry::Calls(n));
             self.pending.store(queue.len(), Ordering::Release);
         }
         self.notify.error_queued();

@@ -40,14 +40,16 @@ mod skbuff;
 mod ubuf;
 
 pub use batch::completing_together;
-pub use errqueue::{Completion, ErrorQueue, LendError, Notify, OPTMEM_PER_CALL};
+pub use errqueue::{
+    Completion, ErrorOrigin, ErrorQueue, ExtendedError, LendError, Notify, OPTMEM_PER_CALL, Queued,
+};
 pub use foreign::{PageWriter, Span};
 pub use frag::Frag;
 pub use lent::Lent;
 pub use memlock::MemLock;
 pub use pool::{PageMut, PagePool, PageRef};
 pub use reason::{REASONS, Reason};
-pub use skbuff::{Csum, Gso, GsoKind, HEAD_SIZE, HEADROOM, Meta, NoRoom, SkBuff};
+pub use skbuff::{Charge, Csum, Gso, GsoKind, HEAD_SIZE, HEADROOM, Meta, NoRoom, SkBuff};
 pub use ubuf::{Change, UbufInfo};
 
 /// Most fragments in one packet, as in Linux.

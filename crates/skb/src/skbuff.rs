@@ -73,6 +73,10 @@ pub struct Meta {
     pub hash: u32,
 }
 
+/// Whatever was charged for a packet: it is dropped with the last packet made of it, which gives it back
+/// (Linux: `sock_wfree`).
+pub type Charge = Arc<dyn std::any::Any + Send + Sync>;
+
 /// A push or put does not fit into the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
@@ -87,6 +91,7 @@ impl std::error::Error for NoRoom {}
 
 struct Inner {
     meta: Meta,
+    charge: Option<Charge>,
     start: u16,
     end: u16,
     data_len: u32,
@@ -137,6 +142,7 @@ impl Clone for SkBuff {
         let mut new = SkBuff::new();
         let n = new.inner_mut();
         n.meta = i.meta;
+        n.charge.clone_from(&i.charge);
         (n.start, n.end, n.data_len) = (i.start, i.end, i.data_len);
         let used = i.start as usize..i.end as usize;
         n.head[used.clone()].copy_from_slice(&i.head[used]);
@@ -149,6 +155,7 @@ impl Drop for SkBuff {
     fn drop(&mut self) {
         if let Some(mut inner) = self.0.take() {
             inner.frags.clear();
+            inner.charge = None;
             heads::put(inner);
         }
     }
@@ -332,14 +339,21 @@ impl SkBuff {
         i.frags.truncate(keep);
     }
 
+    /// Says what is given back when this packet, and all that are cut out of it, are gone. `None` gives it
+    /// back now (Linux: `skb_orphan`).
+    pub fn set_charge(&mut self, charge: Option<Charge>) {
+        self.inner_mut().charge = charge;
+    }
+
     /// A packet over `[off, off + len)` of this one, cut to what there is: fragments are counted, head
-    /// bytes copied. It has no meta.
+    /// bytes copied. It has no meta, and shares the charge.
     pub fn slice(&self, off: usize, len: usize) -> SkBuff {
         let off = off.min(self.len());
         let len = len.min(self.len() - off);
         let head = self.head();
         let from_head = head.get(off..(off + len).min(head.len())).unwrap_or(&[]);
         let mut new = SkBuff::from_slice(from_head);
+        new.inner_mut().charge.clone_from(&self.inner().charge);
         let mut skip = off.saturating_sub(head.len());
         let mut left = len - from_head.len();
         for frag in &self.inner().frags {
@@ -612,6 +626,7 @@ mod heads {
     fn fresh() -> Box<Inner> {
         Box::new(Inner {
             meta: Meta::default(),
+            charge: None,
             start: 0,
             end: 0,
             data_len: 0,

@@ -22,7 +22,7 @@ pub(crate) struct Flow {
 
 /// SipHash with the stack's own key: peers choose ports, and must not choose our collisions.
 #[derive(Clone, Debug)]
-pub(crate) struct Keyed([u8; 16]);
+pub(crate) struct Keyed(pub(crate) [u8; 16]);
 
 impl BuildHasher for Keyed {
     type Hasher = SipHasher13;

@@ -163,7 +163,7 @@ pub(crate) fn send_all(shared: &Shared, tx: &mut Vec<Outgoing>) {
     }
 }
 
-fn to_device(shared: &Shared, (ifindex, packet): Outgoing) {
+pub(crate) fn to_device(shared: &Shared, (ifindex, packet): Outgoing) {
     let Some(device) = shared.interface(ifindex) else {
         to_ourselves(shared, packet);
         return;
@@ -178,8 +178,10 @@ fn to_device(shared: &Shared, (ifindex, packet): Outgoing) {
 
 /// A packet to an address of our own. A local reader may never read it, so it must not hold lent memory
 /// (Linux: `skb_orphan_frags_rx`).
-fn to_ourselves(shared: &Shared, mut packet: SkBuff) {
+pub(crate) fn to_ourselves(shared: &Shared, mut packet: SkBuff) {
     packet.orphan(Reason::Loopback);
+    // What its reader keeps is no longer its sender's business (Linux: `skb_orphan`).
+    packet.set_charge(None);
     packet.csum = Csum::Unnecessary;
     shared.loopback.push(packet);
     shared.wakeup.now();

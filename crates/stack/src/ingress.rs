@@ -15,13 +15,15 @@ use wire::tcp::TcpHeader;
 
 use crate::completion::{self, Effects};
 use crate::demux::Flow;
+use crate::dgram;
 use crate::egress;
 use crate::lock::Delivery;
 use crate::shared::{LOOPBACK, RxSide, Shared};
 use crate::stats::Counters;
 use crate::tcp_socket::{Core, Event, Role, TcpSocket};
 
-const IPPROTO_TCP: u8 = 6;
+const IPPROTO_TCP: u8 = wire::proto::TCP;
+const IPPROTO_UDP: u8 = wire::proto::UDP;
 
 /// Packets taken from one device before the others get their turn (NAPI's weight).
 const BUDGET: usize = 64;
@@ -87,13 +89,24 @@ fn receive(shared: &Arc<Shared>, side: &mut RxSide, n: usize, now: Instant) -> u
 fn network_input(shared: &Arc<Shared>, side: &mut RxSide, from: IfIndex, packet: SkBuff, now: Instant) {
     Counters::add(&shared.counters.packet.rx_packets, 1);
     Counters::add(&shared.counters.packet.rx_bytes, packet.len() as u64);
-    match shared.with_inet(|inet| inet.input(now, from, packet, &mut side.tx)) {
+    let (verdict, copies) = shared.with_inet(|inet| {
+        let verdict = inet.input(now, from, packet, &mut side.tx);
+        (verdict, inet.take_raw())
+    });
+    let mut taken = false;
+    for copy in copies {
+        taken |= dgram::raw_input(shared, &copy);
+    }
+    match verdict {
         InputVerdict::Deliver(d) if d.proto == IPPROTO_TCP => tcp_input(shared, d, now),
-        InputVerdict::Deliver(d) => {
+        InputVerdict::Deliver(d) if d.proto == IPPROTO_UDP => dgram::udp_input(shared, d, now, &mut side.tx),
+        InputVerdict::Deliver(d) if !taken => {
             shared.counters.drop_packet(DropReason::NoHandler);
             shared.with_inet(|inet| inet.send_unreachable(now, &d, &mut side.tx));
         }
-        InputVerdict::Icmp(error) => icmp_error(shared, error, now),
+        InputVerdict::Deliver(_) => {}
+        InputVerdict::Icmp(error) if error.proto == IPPROTO_TCP => icmp_error(shared, error, now),
+        InputVerdict::Icmp(error) => dgram::icmp_error(shared, &error, now),
         InputVerdict::Consumed => {}
         InputVerdict::Drop(reason) => shared.counters.drop_packet(reason),
     }
@@ -201,7 +214,7 @@ pub(crate) fn listener_input(
 
 /// An ICMP error about a segment of ours goes to its connection, which decides whether to believe it.
 fn icmp_error(shared: &Arc<Shared>, error: inet::IcmpError, now: Instant) {
-    let Some(quoted) = error.tcp_ports_and_seq().filter(|_| error.proto == IPPROTO_TCP) else { return };
+    let Some(quoted) = error.tcp_ports_and_seq() else { return };
     let flow = Flow {
         local: SocketAddr::new(error.local, quoted.src_port),
         remote: SocketAddr::new(error.remote, quoted.dst_port),
@@ -224,6 +237,7 @@ fn expire(shared: &Arc<Shared>, side: &mut RxSide, now: Instant) -> usize {
         let failed = shared.with_inet(|inet| inet.on_timeout(now, &mut side.tx));
         for end in failed {
             neighbour_failed(shared, end, now);
+            dgram::neighbour_failed(shared, end);
         }
     }
     n

@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use skb::{Span, UbufInfo};
+use skb::{Lent, Span, UbufInfo};
 
 use crate::error::Error;
 use crate::tcp_calls::{SendFlags, Ticket};
@@ -60,6 +60,35 @@ impl BorrowedIo {
 
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
+    }
+}
+
+/// Names the bytes of a buffer that is lent by value.
+pub(crate) fn lent_span(lent: &Lent) -> Option<Span> {
+    let bytes = lent.as_slice();
+    // SAFETY: the span goes into fragments of a call that keeps a counted reference to the buffer (`Kept`),
+    // and into nothing else. Test: pieces_of_all_kinds_make_one_datagram.
+    unsafe { Span::new(bytes.as_ptr(), bytes.len()) }
+}
+
+/// The buffers of one call that were lent by value, as one owner.
+pub(crate) struct Kept {
+    _buffers: Vec<Lent>,
+}
+
+impl Kept {
+    /// What keeps `buffers` alive; `None` if there are none.
+    pub(crate) fn of(mut buffers: Vec<Lent>) -> Option<Lent> {
+        match buffers.len() {
+            0 | 1 => buffers.pop(),
+            _ => Some(Lent::from_owner(Kept { _buffers: buffers })),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &[]
     }
 }
 

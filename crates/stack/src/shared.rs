@@ -16,6 +16,7 @@ use time::{Clock, Instant};
 
 use crate::config::Config;
 use crate::demux::Demux;
+use crate::dgram::Datagrams;
 use crate::fast_open::CookieCache;
 use crate::stats::Counters;
 use crate::tcp_socket::TcpSocket;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     /// `Inet::generation`, readable without its lock: cached destinations of an older one are stale.
     pub(crate) inet_generation: AtomicU64,
     pub(crate) demux: Demux,
+    pub(crate) datagrams: Datagrams,
     pub(crate) rx: Mutex<RxSide>,
     pub(crate) timers: Mutex<Timers>,
     /// Sockets that had more to send than their device could take.

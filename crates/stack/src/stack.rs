@@ -13,13 +13,17 @@ use time::{Clock, Duration, Instant, SystemClock};
 
 use crate::config::{Config, RouteConfig};
 use crate::demux::Demux;
+use crate::dgram::{Datagrams, Family};
 use crate::fast_open::CookieCache;
 use crate::ingress::{self, Polled};
+use crate::packet_socket::{PacketKind, PacketSocket};
+use crate::raw_socket::{RawKind, RawSocket};
 use crate::run::NetThread;
 use crate::shared::{LOOPBACK, RxSide, Shared};
 use crate::stats::{Counters, Stats};
 use crate::tcp_socket::TcpSocket;
 use crate::timers::Timers;
+use crate::udp_socket::UdpSocket;
 use crate::wakeup::Wakeup;
 
 /// Loopback packets are as large as IP allows.
@@ -126,6 +130,7 @@ impl Builder {
             inet: Mutex::new(inet),
             interfaces,
             demux: Demux::new(seeds.part(1), config.ephemeral_ports),
+            datagrams: Datagrams::new(seeds.part(4), config.ephemeral_ports),
             rx: Mutex::new(RxSide {
                 devices: receivers,
                 gro: Gro::new(),
@@ -207,6 +212,7 @@ impl Drop for Handle {
             }
         }
         self.shared.demux.clear();
+        self.shared.datagrams.clear();
     }
 }
 
@@ -286,6 +292,22 @@ impl Stack {
     /// Forgets the Fast Open cookies of all peers.
     pub fn forget_cookies(&self) {
         self.handle.shared.cookies.clear();
+    }
+
+    /// A UDP socket. One for IPv6 speaks IPv4 too, unless it says [`Reuse::v6only`](crate::Reuse::v6only).
+    pub fn udp_socket(&self, family: Family) -> Arc<UdpSocket> {
+        UdpSocket::new(&self.handle.shared, family)
+    }
+
+    /// A RAW or ping socket. It receives from now on, until it is closed.
+    pub fn raw_socket(&self, family: Family, kind: RawKind) -> Arc<RawSocket> {
+        RawSocket::new(&self.handle.shared, family, kind)
+    }
+
+    /// A PACKET socket for frames of `protocol` (an ethertype, [`ETH_P_ALL`](crate::ETH_P_ALL), or 0 for one
+    /// that only sends) on all interfaces. It receives from now on, until it is closed or dropped.
+    pub fn packet_socket(&self, kind: PacketKind, protocol: u16) -> Arc<PacketSocket> {
+        PacketSocket::new(&self.handle.shared, kind, protocol)
     }
 
     /// The stack's counters.

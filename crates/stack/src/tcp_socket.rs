@@ -204,9 +204,9 @@ pub struct TcpSocket {
 }
 
 /// What a completion sets in motion.
-struct Completed {
-    ready: Arc<Readiness>,
-    counters: Arc<Counters>,
+pub(crate) struct Completed {
+    pub(crate) ready: Arc<Readiness>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Notify for Completed {

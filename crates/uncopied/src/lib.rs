@@ -47,6 +47,11 @@
 //!
 //! [`TcpStream::sendmsg`] is the unsafe, `sendmsg(2)`-shaped entry for borrowed memory.
 //!
+//! # Datagrams
+//! [`UdpSocket`] lends in the same way; [`UdpSocket::sendmsg`] takes copied and lent [pieces](Piece) side by side,
+//! and tells source, hop limit and segment size of one datagram apart from the socket's. RAW, ping and PACKET
+//! sockets ([`Stack::raw_socket`], [`Stack::packet_socket`]) have the same calls and do not block.
+//!
 //! # Who runs the stack
 //! After [`Stack::spawn`] a net thread does. Without it the program calls [`Stack::poll`] with the time, and
 //! the blocking calls of this crate do so themselves while they wait.
@@ -58,13 +63,21 @@
 mod listener;
 mod raw;
 mod stream;
+mod udp;
+mod wait;
 
 pub use dev::{bare, impair, link, mem, netns, reflector, tap};
 pub use listener::TcpListener;
 pub use raw::{MSG_DONTWAIT, MSG_MORE, MSG_ZEROCOPY};
 pub use stack::netdev::{Device, DeviceInfo, DropReason, Features, LinkKind};
 pub use stack::skb::{Change, Completion, Lent, Reason};
+pub use stack::skb::{ErrorOrigin, ExtendedError, Queued};
 pub use stack::tcp::{CongestionKind, State, TcpInfo};
 pub use stack::time::{Clock, Instant, ManualClock, SystemClock};
 pub use stack::{Builder, Config, Error, Polled, Ready, RouteConfig, Shutdown, Stack, Stats, Ticket};
+pub use stack::{
+    Control, Datagram, DgramOptions, ETH_P_ALL, Family, Frame, LinkAddress, Message, PacketKind,
+    PacketSocket, PacketType, PathMtuDiscovery, Piece, RawKind, RawOptions, RawSocket, Received, Reuse, Sent,
+};
 pub use stream::{LendFailed, TcpStream};
+pub use udp::UdpSocket;

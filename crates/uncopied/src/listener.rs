@@ -8,7 +8,8 @@ use std::time::Duration;
 use stack::{Error, Ready, Stack};
 
 use crate::TcpStream;
-use crate::stream::{Socket, wait};
+use crate::stream::Socket;
+use crate::wait::wait;
 
 /// Connections that wait to be accepted, unless asked otherwise; as Linux's `SOMAXCONN`.
 const BACKLOG: usize = 4096;

@@ -9,7 +9,7 @@ use stack::{BorrowedIo, Error, Ready, SendCall, Ticket};
 pub use stack::{MSG_MORE, MSG_ZEROCOPY};
 
 use crate::TcpStream;
-use crate::stream::wait;
+use crate::wait::wait;
 
 /// Do not wait for room (Linux's number).
 pub const MSG_DONTWAIT: u32 = 0x40;

@@ -10,6 +10,8 @@ use stack::skb::{Completion, Lent};
 use stack::tcp::{State, TcpInfo};
 use stack::{Error, Ready, Shutdown, Stack, TcpSocket, Ticket};
 
+use crate::wait::wait;
+
 /// A lending send that queued nothing: the buffer comes back with the reason.
 #[derive(Debug)]
 pub struct LendFailed {
@@ -59,31 +61,6 @@ impl Drop for Socket {
 impl std::fmt::Debug for Socket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} -> {:?} {:?}", self.0.local_addr(), self.0.peer_addr(), self.0.state())
-    }
-}
-
-/// Sleeps until `socket` is ready for `interest`; without a net thread it runs the stack meanwhile.
-pub(crate) fn wait(
-    stack: &Stack,
-    socket: &TcpSocket,
-    interest: Ready,
-    timeout: Option<Duration>,
-) -> Result<(), Error> {
-    if stack.is_threaded() {
-        return if socket.wait(interest, timeout) { Ok(()) } else { Err(Error::TimedOutHere) };
-    }
-    let deadline = timeout.map(|t| stack.now() + t);
-    loop {
-        let next = stack.poll_all(stack.now());
-        if socket.ready().intersects(interest) {
-            return Ok(());
-        }
-        let now = stack.now();
-        if deadline.is_some_and(|d| now >= d) {
-            return Err(Error::TimedOutHere);
-        }
-        let until = [next, deadline].into_iter().flatten().min();
-        stack.sleep(until.map(|u| u - now));
     }
 }
 

@@ -69,6 +69,10 @@ pub mod v6 {
     pub const ECHO_REQUEST: u8 = 128;
     /// Echo reply.
     pub const ECHO_REPLY: u8 = 129;
+    /// Multicast listener query (RFC 3810).
+    pub const LISTENER_QUERY: u8 = 130;
+    /// Version 2 multicast listener report (RFC 3810).
+    pub const LISTENER_REPORT: u8 = 143;
     /// Neighbour solicitation.
     pub const NEIGHBOUR_SOLICITATION: u8 = 135;
     /// Neighbour advertisement.

@@ -22,6 +22,8 @@ pub use seq::SeqNum;
 pub mod proto {
     /// ICMP for IPv4.
     pub const ICMP: u8 = 1;
+    /// IGMP.
+    pub const IGMP: u8 = 2;
     /// TCP.
     pub const TCP: u8 = 6;
     /// UDP.

@@ -69,7 +69,7 @@ fn what_must_not_be_fragmented_is_too_big() {
         introduce(&mut inet, T0, v4);
         let verdict = inet.output(T0, datagram(v4, &[0; 1600]), udp_meta(v4, true), &mut Vec::new());
         assert!(matches!(verdict, OutputVerdict::TooBig { mtu: 1500 }));
-        let verdict = inet.output(T0, datagram(v4, &[0; 65_520]), udp_meta(v4, false), &mut Vec::new());
+        let verdict = inet.output(T0, SkBuff::from_slice(&[0; 65_540]), udp_meta(v4, false), &mut Vec::new());
         assert!(matches!(verdict, OutputVerdict::Error(NetError::MessageTooLong)), "{verdict:?}");
     }
 }

@@ -175,3 +175,43 @@ fn the_state_of_one_call_is_small() {
     const { assert!(OPTMEM_PER_CALL <= 128) };
     assert_eq!(size_of::<Frag>(), 32);
 }
+
+fn refused() -> ExtendedError {
+    ExtendedError {
+        errno: 111,
+        origin: ErrorOrigin::Icmp,
+        kind: 3,
+        code: 3,
+        info: 0,
+        offender: Some([192, 0, 2, 1].into()),
+        destination: ([192, 0, 2, 1], 9).into(),
+        payload: b"x".to_vec(),
+    }
+}
+
+#[test]
+fn an_error_keeps_its_place_and_ranges_do_not_merge_across_it() {
+    let q = queue(1 << 20, u64::MAX);
+    drop(lend(&q, b"a"));
+    assert!(q.push_error(refused()));
+    drop(lend(&q, b"b"));
+    drop(lend(&q, b"c"));
+    assert_eq!(q.pop_any(), Some(Queued::Completion(plain(0, 0))));
+    assert_eq!(q.pop(), Some(plain(1, 2)), "completions alone can be asked for");
+    assert!(q.is_ready());
+    assert_eq!(q.pop_any(), Some(Queued::Error(Box::new(refused()))));
+    assert_eq!(q.pop_any(), None);
+}
+
+#[test]
+fn errors_are_bounded_and_take_no_room_from_completions() {
+    let q = queue(2 * OPTMEM_PER_CALL, u64::MAX);
+    let (a, b) = (lend(&q, b"a"), lend(&q, b"b"));
+    let queued = (0..1000).filter(|_| q.push_error(refused())).count();
+    assert_eq!(queued, MAX_ERRORS);
+    drop(b);
+    drop(a);
+    let all: Vec<_> = std::iter::from_fn(|| q.pop_any()).collect();
+    let calls = all.iter().filter(|e| matches!(e, Queued::Completion(_))).count();
+    assert_eq!((calls, all.len()), (2, MAX_ERRORS + 2));
+}

@@ -168,3 +168,17 @@ fn a_dropped_packet_is_used_again_without_its_past() {
     let b = SkBuff::new();
     assert!(b.is_empty() && b.gso.is_none() && b.frags().is_empty());
 }
+
+#[test]
+fn a_charge_is_given_back_with_the_last_packet_cut_out_of_it() {
+    let charge: Charge = Arc::new(());
+    let (mut skb, _) = mixed();
+    skb.set_charge(Some(charge.clone()));
+    let (a, b) = (skb.slice(0, 10), skb.clone());
+    drop(skb);
+    drop(a);
+    assert_eq!(Arc::strong_count(&charge), 2);
+    drop(b);
+    assert_eq!(Arc::strong_count(&charge), 1);
+    assert_eq!(Arc::strong_count(&charge), 1, "a head that is used again has none");
+}

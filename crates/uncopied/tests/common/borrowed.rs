@@ -28,6 +28,12 @@ impl Area {
         unsafe { self.at.as_ptr().add(n).write_volatile(byte) }
     }
 
+    /// The memory as one piece of a call.
+    pub fn io(&self) -> stack::BorrowedIo {
+        // SAFETY: the memory stays mapped until the process ends. Test: every test that lends it.
+        unsafe { stack::BorrowedIo::new(&[(self.at.as_ptr().cast_const(), self.len)]) }.unwrap()
+    }
+
     pub fn addr(&self) -> usize {
         self.at.as_ptr().addr()
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of it")]
 
 pub mod borrowed;
+pub mod duo;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -246,4 +247,26 @@ impl Drop for Owned {
     fn drop(&mut self) {
         self.back.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
+}
+
+/// An IPv4 packet around `payload`, with right checksums for ICMP.
+pub fn ipv4(proto: u8, src: [u8; 4], dst: [u8; 4], payload: &[u8]) -> SkBuff {
+    let sum = |bytes: &[u8]| {
+        let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0)));
+        let total: u32 = words.sum();
+        let total = (total & 0xffff) + (total >> 16);
+        !((total & 0xffff) + (total >> 16)) as u16
+    };
+    let mut p = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, proto, 0, 0];
+    p.extend_from_slice(&src);
+    p.extend_from_slice(&dst);
+    p[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+    let header = sum(&p);
+    p[10..12].copy_from_slice(&header.to_be_bytes());
+    p.extend_from_slice(payload);
+    if proto == 1 {
+        let check = sum(payload);
+        p[22..24].copy_from_slice(&check.to_be_bytes());
+    }
+    SkBuff::from_slice(&p)
 }
