@@ -33,6 +33,11 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// Why the calls' bytes were read by the stack or by a device; `None` if by nobody.
+    pub fn reason(&self) -> Option<Reason> {
+        self.copied.or(self.device.then_some(Reason::Device))
+    }
+
     /// How many calls the range names. 2^32 of them count as `u64`.
     pub fn calls(&self) -> u64 {
         u64::from(self.last.wrapping_sub(self.first)) + 1
@@ -165,8 +170,8 @@ pub trait Notify: Send + Sync {
     fn error_queued(&self);
     /// The checking mode found lent bytes changed before their completion.
     fn lent_bytes_changed(&self, _change: Change) {}
-    /// So many calls have completed with this outcome; each is told of once, before `error_queued`.
-    fn calls_completed(&self, _reason: Option<Reason>, _calls: usize) {}
+    /// Calls that had lent so many bytes in all are complete; each is told of once, before `error_queued`.
+    fn calls_completed(&self, _done: Completion, _bytes: u64) {}
 }
 
 /// A notify that does nothing, for queues that are only read by polling.
@@ -383,7 +388,7 @@ impl ErrorQueue {
         pinned: u64,
         records: &mut Vec<Arc<UbufInfo>>,
     ) {
-        self.notify.calls_completed(Reason::from_number(n.reason), calls);
+        self.notify.calls_completed(n.completion(), pinned);
         {
             let mut inner = self.inner.lock();
             // No more calls complete than were begun, which fitted.

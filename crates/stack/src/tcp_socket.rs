@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use inet::{Dst, IcmpKind};
 use parking_lot::{Mutex, RwLock};
-use skb::{Change, ErrorQueue, Notify, PageWriter, Reason};
+use skb::{Change, Completion, ErrorQueue, Notify, PageWriter};
 use std::collections::VecDeque;
 use tcp::{Listen, Outcome, SegmentIn, State, Tcb, TcpError};
 use time::Instant;
@@ -209,21 +209,30 @@ pub(crate) struct Completed {
     pub(crate) counters: Arc<Counters>,
 }
 
+impl Completed {
+    /// The socket's name in traces; that of its [`Readiness`].
+    fn name(&self) -> usize {
+        self.ready.name()
+    }
+}
+
 impl Notify for Completed {
     fn error_queued(&self) {
         self.ready.wake(Ready::ERR);
     }
 
-    fn calls_completed(&self, reason: Option<Reason>, calls: usize) {
-        self.counters.calls_completed(reason, calls);
-        if let Some(reason) = reason.filter(|r| r.is_copy()) {
-            tracing::debug!(%reason, calls, "lent bytes were copied");
+    fn calls_completed(&self, done: Completion, bytes: u64) {
+        self.counters.calls_completed(done.reason(), done.calls() as usize);
+        if let Some(reason) = done.copied {
+            let (first, last) = (done.first, done.last);
+            tracing::debug!(socket = self.name(), %reason, bytes, first, last, "lent bytes were copied");
         }
     }
 
     fn lent_bytes_changed(&self, change: Change) {
         Counters::add(&self.counters.packet.changed_buffers, 1);
         tracing::warn!(
+            socket = self.name(),
             call = change.id,
             offset = change.offset,
             len = change.len,
@@ -287,6 +296,9 @@ impl TcpSocket {
     }
 
     pub(crate) fn set_ends(&self, flow: Option<Flow>) {
+        if let Some(flow) = flow {
+            tracing::debug!(socket = self.ready.name(), local = %flow.local, remote = %flow.remote, "connection");
+        }
         *self.ends.lock() = flow;
     }
 

@@ -24,9 +24,9 @@ const EDGES: &[(&str, &[&str])] = &[
     // `skb` and `time` for what the facade exports again: `Lent`, `Reason`, `Clock`.
     ("uncopied", &["stack", "dev", "skb", "time"]),
     ("sim", &["stack", "dev", "tcp", "inet", "netdev", "skb", "wire", "time"]),
-    ("cli", &["uncopied", "sim", "posix"]),
     ("posix", &["stack", "dev"]),
     ("preload", &["posix"]),
+    ("cli", &["uncopied", "sim", "posix"]),
     ("xtask", &[]),
 ];
 

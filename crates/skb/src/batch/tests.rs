@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Change, ErrorQueue, Frag, Lent, MemLock, Notify, Reason};
+use crate::{Change, Completion, ErrorQueue, Frag, Lent, MemLock, Notify, Reason};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Default)]
@@ -12,7 +12,8 @@ impl Notify for Arc<Count> {
     fn error_queued(&self) {
         self.wakes.fetch_add(1, Ordering::Relaxed);
     }
-    fn calls_completed(&self, _reason: Option<Reason>, calls: usize) {
+    fn calls_completed(&self, done: Completion, _bytes: u64) {
+        let calls = done.calls() as usize;
         self.calls.fetch_add(calls, Ordering::Relaxed);
     }
     fn lent_bytes_changed(&self, change: Change) {

@@ -140,7 +140,8 @@ fn lent_bytes_in_a_syn_are_copied_and_say_so() {
     struct Quiet;
     impl skb::Notify for Quiet {
         fn error_queued(&self) {}
-        fn calls_completed(&self, reason: Option<skb::Reason>, _: usize) {
+        fn calls_completed(&self, done: skb::Completion, _: u64) {
+            let reason = done.reason();
             assert_eq!(reason, Some(skb::Reason::SynData));
         }
         fn lent_bytes_changed(&self, _: skb::Change) {}
