@@ -145,7 +145,7 @@ pub enum Queued {
 
 /// Errors that wait to be read. More are dropped: they come from the network, and must not take the room
 /// of completions.
-const MAX_ERRORS: usize = 64;
+const MAX_ERRORS: u16 = 64;
 
 #[derive(Debug)]
 enum Entry {
@@ -208,7 +208,7 @@ struct Spare(Vec<Arc<UbufInfo>>);
 struct Inner {
     queue: VecDeque<Entry>,
     /// Of which errors.
-    errors: usize,
+    errors: u16,
     /// Calls begun whose notification is neither read nor merged: each holds option memory.
     charged: u32,
     /// Calls begun and not complete.
@@ -282,7 +282,7 @@ impl ErrorQueue {
         }
         inner.charged += 1;
         inner.outstanding += 1;
-        let room = inner.charged as usize + inner.errors - inner.queue.len();
+        let room = inner.charged as usize + usize::from(inner.errors) - inner.queue.len();
         inner.queue.reserve(room);
         let id = inner.next_id;
         inner.next_id = id.wrapping_add(1);
@@ -353,7 +353,7 @@ impl ErrorQueue {
             inner.errors += 1;
             inner.queue.push_back(Entry::Error(Box::new(error)));
             // The calls that are outstanding keep their room.
-            let room = inner.charged as usize + inner.errors - inner.queue.len();
+            let room = inner.charged as usize + usize::from(inner.errors) - inner.queue.len();
             inner.queue.reserve(room);
             self.pending.store(inner.queue.len(), Ordering::Release);
         }

@@ -130,7 +130,7 @@ impl Builder {
             inet: Mutex::new(inet),
             interfaces,
             demux: Demux::new(seeds.part(1), config.ephemeral_ports),
-            datagrams: Datagrams::new(seeds.part(4), config.ephemeral_ports),
+            datagrams: Datagrams::new(seeds.part(5), config.ephemeral_ports),
             rx: Mutex::new(RxSide {
                 devices: receivers,
                 gro: Gro::new(),
