@@ -27,11 +27,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cli", &["uncopied", "sim", "posix"]),
     ("posix", &["stack", "dev"]),
     ("preload", &["posix"]),
+    ("packetdrill", &["posix", "stack"]),
     ("xtask", &[]),
 ];
 
 /// What the tests of a crate may use besides: a world to run in.
-const TEST_EDGES: &[(&str, &[&str])] = &[("stack", &["dev"]), ("uncopied", &["sim"]), ("cli", &["dev"])];
+const TEST_EDGES: &[(&str, &[&str])] =
+    &[("stack", &["dev"]), ("uncopied", &["sim"]), ("cli", &["dev"]), ("packetdrill", &["wire"])];
 
 /// Checks every manifest of the workspace against the tables.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, Error> {

@@ -1,0 +1,124 @@
+//! Kernel parameters (`net.ipv4.tcp_*`) as they concern new connections.
+//!
+//! Scripts set them by shell command, after the plug-in was started and sometimes between two connections. So
+//! they are read when a socket is made: from the files of the network namespace that packetdrill runs in, which
+//! `/proc/sys` shows, unless a flag says otherwise. What cannot be read stays as the stack has it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use stack::tcp::{Config, CongestionKind};
+
+use crate::flags::Flags;
+
+/// Takes a parameter's words; `None` if they are not a value of it.
+type Apply = fn(&mut Config, &[&str]) -> Option<()>;
+
+/// Each parameter, and what it does to a socket.
+const PARAMETERS: &[(&str, Apply)] = &[
+    ("tcp_timestamps", |c, v| Some(c.timestamps = one::<u32>(v)? != 0)),
+    ("tcp_sack", |c, v| Some(c.sack = one::<u32>(v)? != 0)),
+    ("tcp_window_scaling", |c, v| Some(c.window_scaling = one::<u32>(v)? != 0)),
+    ("tcp_rmem", |c, v| {
+        let [_, initial, largest] = triple(v)?;
+        (c.rcvbuf, c.rcvbuf_max) = (initial, largest.max(initial));
+        Some(())
+    }),
+    // The send buffer does not tune itself: it is as large as Linux's may become.
+    ("tcp_wmem", |c, v| Some(c.sndbuf = triple(v)?[2])),
+    ("tcp_congestion_control", |c, v| {
+        c.congestion = match one::<String>(v)?.as_str() {
+            "cubic" => CongestionKind::Cubic,
+            "reno" => CongestionKind::NewReno,
+            // Another one may be the host's default; the stack has none such.
+            _ => c.congestion,
+        };
+        Some(())
+    }),
+    ("tcp_syn_retries", |c, v| Some(c.syn_retries = one(v)?)),
+    ("tcp_synack_retries", |c, v| Some(c.synack_retries = one(v)?)),
+    ("tcp_retries2", |c, v| Some(c.retries = one(v)?)),
+    ("tcp_fin_timeout", |c, v| Some(c.fin_timeout = Duration::from_secs(one(v)?))),
+    ("tcp_keepalive_time", |c, v| Some(c.keepalive.idle = Duration::from_secs(one(v)?))),
+    ("tcp_keepalive_intvl", |c, v| Some(c.keepalive.interval = Duration::from_secs(one(v)?))),
+    ("tcp_keepalive_probes", |c, v| Some(c.keepalive.probes = one(v)?)),
+    ("tcp_rto_min_us", |c, v| Some(c.rto_min = Duration::from_micros(one(v)?))),
+    ("tcp_rto_max_ms", |c, v| Some(c.rto_max = Duration::from_millis(one(v)?))),
+    ("tcp_notsent_lowat", |c, v| Some(c.notsent_lowat = one(v)?)),
+];
+
+fn one<T: std::str::FromStr>(words: &[&str]) -> Option<T> {
+    match words {
+        [word] => word.parse().ok(),
+        _ => None,
+    }
+}
+
+fn triple(words: &[&str]) -> Option<[usize; 3]> {
+    match words {
+        [a, b, c] => Some([a.parse().ok()?, b.parse().ok()?, c.parse().ok()?]),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_known(name: &str) -> bool {
+    PARAMETERS.iter().any(|(n, _)| *n == name)
+}
+
+pub(crate) fn is_valid(name: &str, value: &str) -> bool {
+    let words: Vec<_> = value.split_whitespace().collect();
+    let mut scratch = Config::default();
+    PARAMETERS.iter().any(|(n, apply)| *n == name && apply(&mut scratch, &words).is_some())
+}
+
+/// Every parameter that has a value now, in the order of the table.
+pub(crate) fn read(flags: &Flags) -> Vec<(&'static str, String)> {
+    PARAMETERS.iter().filter_map(|(name, _)| Some((*name, value(flags, name)?))).collect()
+}
+
+fn value(flags: &Flags, name: &str) -> Option<String> {
+    if let Some(value) = flags.parameters.get(name) {
+        return Some(value.clone());
+    }
+    std::fs::read_to_string(flags.sysctl.as_deref().map(Path::new)?.join("net/ipv4").join(name)).ok()
+}
+
+/// Puts values that were [read](read) into the parameters of a socket.
+pub(crate) fn apply(values: &[(&'static str, String)], config: &mut Config) {
+    for (name, value) in values {
+        let words: Vec<_> = value.split_whitespace().collect();
+        for (_, apply) in PARAMETERS.iter().filter(|(n, _)| n == name) {
+            // What the kernel shows in a form that is not known here changes nothing.
+            let _ = apply(config, &words);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_files_and_files_over_defaults() {
+        let dir = std::env::temp_dir().join(format!("uncopied-sysctl-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("net/ipv4")).unwrap();
+        for (name, value) in
+            [("tcp_timestamps", "0\n"), ("tcp_sack", "0\n"), ("tcp_rmem", "4096\t100000\t200000\n")]
+        {
+            std::fs::write(dir.join("net/ipv4").join(name), value).unwrap();
+        }
+        let flags = Flags::parse(&format!("sysctl={},tcp_sack=1", dir.display())).unwrap();
+        let mut config = Config::default();
+        apply(&read(&flags), &mut config);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(!config.timestamps && config.sack && config.window_scaling);
+        assert_eq!((config.rcvbuf, config.rcvbuf_max), (100_000, 200_000));
+    }
+
+    #[test]
+    fn every_parameter_of_this_host_is_understood() {
+        for (name, value) in read(&Flags::default()) {
+            assert!(is_valid(name, &value), "{name}: {value:?}");
+        }
+    }
+}
