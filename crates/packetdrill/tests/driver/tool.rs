@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_longlong, c_uint, c_ulong, c_void};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval};
@@ -136,7 +136,7 @@ static CHANGED: Condvar = Condvar::new();
 static SCRIPT: Mutex<()> = Mutex::new(());
 
 fn lock() -> MutexGuard<'static, State> {
-    MUTEX.lock().unwrap_or_else(|e| e.into_inner())
+    MUTEX.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A running script.
@@ -151,7 +151,7 @@ pub struct Tool {
 impl Tool {
     /// Loads the plug-in and initialises it with `flags`.
     pub fn new(flags: Option<&str>) -> Self {
-        let one = SCRIPT.lock().unwrap_or_else(|e| e.into_inner());
+        let one = SCRIPT.lock().unwrap_or_else(PoisonError::into_inner);
         *lock() = State::default();
         let mut slots = std::mem::MaybeUninit::<Slots>::zeroed();
         let flags = flags.map(|f| CString::new(f).unwrap());
@@ -194,6 +194,12 @@ impl Tool {
         call(&self.slots)
     }
 
+    /// A call on the main thread while a marked one is under way. packetdrill makes such only after it has waited
+    /// for the other in vain.
+    pub fn call_meanwhile(&mut self, call: Call) -> Outcome {
+        call(&self.slots)
+    }
+
     /// Hands a call over to the other thread, to be begun at `at`, and waits until it sleeps or has ended.
     pub fn hand_over(&mut self, at: u64, call: Call) {
         let mut guard = self.guard.take().unwrap();
@@ -231,7 +237,7 @@ impl Tool {
         while state.outcome.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "a marked call did not end");
-            state = CHANGED.wait_timeout(state, left).unwrap().0;
+            state = CHANGED.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let outcome = state.outcome.take().unwrap();
         self.guard = Some(state);
@@ -307,7 +313,7 @@ fn syscall_thread(slots: Slots) {
             return;
         }
         let Some((at, call)) = state.job.take() else {
-            state = CHANGED.wait(state).unwrap();
+            state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         // The wait before the call runs here, without the mutex while it sleeps.
