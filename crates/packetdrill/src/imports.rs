@@ -10,7 +10,7 @@ use std::sync::Once;
 use libc::{Elf64_Phdr, c_int, dl_phdr_info, off_t, size_t, socklen_t, ssize_t};
 use posix::calls;
 
-use crate::slots;
+use crate::{options, slots};
 
 /// By name, what takes their place.
 const REPLACED: [(&CStr, *const c_void); 3] = [
@@ -42,7 +42,7 @@ unsafe extern "C" fn getsockopt(
         return kernels() as c_int;
     }
     // SAFETY: as above.
-    slots::call(|| unsafe { slots::option(fd, level, name, value, len) }, kernels) as c_int
+    slots::call(|| unsafe { options::get(fd, level, name, value, len) }, kernels) as c_int
 }
 
 unsafe extern "C" fn sendfile(out: c_int, file: c_int, offset: *mut off_t, count: size_t) -> ssize_t {

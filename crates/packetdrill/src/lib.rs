@@ -19,6 +19,7 @@
 mod device;
 mod flags;
 mod imports;
+mod options;
 mod slots;
 mod sysctl;
 mod turn;
@@ -39,14 +40,11 @@ pub struct Interface {
 ///
 /// # Safety
 /// `flags` is null or a C string; `interface` points at a record of 33 pointers.
+// SAFETY: nothing else of a program is called so. Test: tests/scripts.rs, every script.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
-    let text = if flags.is_null() {
-        String::new()
-    } else {
-        // SAFETY: the caller's promise. Test: tests/scripts.rs, every script.
-        unsafe { CStr::from_ptr(flags) }.to_string_lossy().into_owned()
-    };
+    // SAFETY: the caller's promise. Test: tests/scripts.rs, every script.
+    let text = unsafe { text(flags) };
     let begun = Flags::parse(&text)
         .map_err(|e| format!("--so_flags: {e}"))
         .and_then(|flags| world::begin(flags).map_err(|e| format!("no stack: {e}")));
@@ -58,4 +56,14 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
     imports::patch();
     // SAFETY: the caller's promise. Test: as above.
     unsafe { interface.write(Interface { userdata: std::ptr::null_mut(), calls: slots::all() }) };
+}
+
+/// # Safety
+/// `flags` is null or a C string.
+unsafe fn text(flags: *const c_char) -> String {
+    if flags.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise. Test: tests/scripts.rs, no_flags_at_all_are_a_null_pointer.
+    unsafe { CStr::from_ptr(flags) }.to_string_lossy().into_owned()
 }

@@ -17,6 +17,7 @@ use posix::SigMask;
 use posix::calls::{self, Answer};
 use posix::errno::Errno;
 
+use crate::options;
 use crate::world::{self, TURN};
 
 /// Calls in the record.
@@ -198,11 +199,11 @@ slots! {
         kernels: libc::shutdown(fd, how),
     }
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
-        ours: option(fd, level, name, value, len),
+        ours: options::get(fd, level, name, value, len),
         kernels: libc::getsockopt(fd, level, name, value, len),
     }
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
-        ours: calls::setsockopt(fd, level, name, value, readable(level, name, len)),
+        ours: calls::setsockopt(fd, level, name, value, options::readable(level, name, len)),
         kernels: libc::setsockopt(fd, level, name, value, len),
     }
     fn epoll_create(size: c_int) -> c_int {
@@ -290,104 +291,22 @@ unsafe fn learn(addr: *const sockaddr, len: socklen_t) {
         return;
     };
     // SAFETY: both structs are plain bytes, and the length was looked at. Test: tests/handshake.rs.
-    let local: IpAddr = match i32::from(unsafe { (*addr).sa_family }) {
-        libc::AF_INET => {
-            let at = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
-            Ipv4Addr::from(u32::from_be(at.sin_addr.s_addr)).into()
-        }
-        libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
-            let at = unsafe { addr.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Ipv6Addr::from(at.sin6_addr.s6_addr).into()
-        }
-        _ => return,
-    };
-    world.learn(local);
-}
-
-/// How much of an option's value may be read: where the script gave a number there are four bytes, whatever it
-/// says their length is.
-fn readable(level: c_int, name: c_int, len: socklen_t) -> socklen_t {
-    let longer = match level {
-        libc::SOL_SOCKET => {
-            [libc::SO_LINGER, libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_BINDTODEVICE].contains(&name)
-        }
-        libc::IPPROTO_TCP => name == libc::TCP_CONGESTION,
-        _ => false,
-    };
-    // A negative length stays one, and is refused.
-    if longer || (len as c_int) < 0 { len } else { len.min(size_of::<c_int>() as socklen_t) }
-}
-
-const SO_MEMINFO: c_int = 55;
-const TCP_CC_INFO: c_int = 26;
-
-/// `getsockopt`, with what the code blocks of scripts ask for.
-///
-/// # Safety
-/// As for `getsockopt`.
-pub(crate) unsafe fn option(
-    fd: RawFd,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> Answer {
-    if !posix::is_ours(fd) {
-        return None;
-    }
-    // SAFETY: the caller's promise, here and below. Test: tests/code_blocks.rs.
-    match (level, name) {
-        (libc::SOL_SOCKET, SO_MEMINFO) => unsafe { fill(value, len, &memory(fd)) },
-        // CUBIC and Reno have none.
-        (libc::IPPROTO_TCP, TCP_CC_INFO) => unsafe { fill(value, len, &[]) },
-        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-            // Later kernels know more fields, and so may packetdrill: those are 0.
-            let room = if len.is_null() { 0 } else { unsafe { len.read() } };
-            let mut known = vec![0; (room as usize).min(4096)];
-            let mut known_len = known.len() as socklen_t;
-            let info = known.as_mut_ptr().cast();
-            match unsafe { calls::getsockopt(fd, level, name, info, &raw mut known_len) } {
-                Some(Ok(_)) => unsafe { fill(value, len, &known) },
-                other => other,
+    let local: Option<IpAddr> = unsafe {
+        match i32::from((*addr).sa_family) {
+            libc::AF_INET => {
+                let at = addr.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(Ipv4Addr::from(u32::from_be(at.sin_addr.s_addr)).into())
             }
+            libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
+                let at = addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(Ipv6Addr::from(at.sin6_addr.s6_addr).into())
+            }
+            _ => None,
         }
-        _ => unsafe { calls::getsockopt(fd, level, name, value, len) },
-    }
-}
-
-/// Writes an option's value, as much as there is room for, and its length.
-///
-/// # Safety
-/// `len` is null or points at the length of the room at `value`.
-unsafe fn fill(value: *mut c_void, len: *mut socklen_t, bytes: &[u8]) -> Answer {
-    if len.is_null() || (value.is_null() && !bytes.is_empty()) {
-        return Some(Err(Errno::FAULT));
-    }
-    // SAFETY: the caller's promise. Test: tests/code_blocks.rs.
-    let room = unsafe { len.read() } as c_int;
-    let Ok(room) = usize::try_from(room) else { return Some(Err(Errno::INVAL)) };
-    let n = bytes.len().min(room);
-    // SAFETY: as above, and no more than the room.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), n);
-        len.write(n as socklen_t);
-    }
-    Some(Ok(0))
-}
-
-/// `SO_MEMINFO`: the sizes of the buffers. Other memory of a socket is not accounted for.
-fn memory(fd: RawFd) -> [u8; 36] {
-    let size = |name| {
-        let mut n = [0u8; 4];
-        let mut len = 4;
-        // SAFETY: four bytes, and that length. Test: tests/code_blocks.rs.
-        let _ = unsafe { calls::getsockopt(fd, libc::SOL_SOCKET, name, n.as_mut_ptr().cast(), &mut len) };
-        n
     };
-    let mut out = [0; 36];
-    out[4..8].copy_from_slice(&size(libc::SO_RCVBUF));
-    out[12..16].copy_from_slice(&size(libc::SO_SNDBUF));
-    out
+    if let Some(local) = local {
+        world.learn(local);
+    }
 }
 
 /// `poll`'s milliseconds.

@@ -14,20 +14,34 @@ use crate::flags::Flags;
 /// Takes a parameter's words; `None` if they are not a value of it.
 type Apply = fn(&mut Config, &[&str]) -> Option<()>;
 
+/// A parameter that is one word: what to do with it.
+macro_rules! word {
+    ($config:ident, $value:ident: $ty:ty => $change:expr) => {
+        |$config, words| {
+            let $value: $ty = one(words)?;
+            $change;
+            Some(())
+        }
+    };
+}
+
 /// Each parameter, and what it does to a socket.
 const PARAMETERS: &[(&str, Apply)] = &[
-    ("tcp_timestamps", |c, v| Some(c.timestamps = one::<u32>(v)? != 0)),
-    ("tcp_sack", |c, v| Some(c.sack = one::<u32>(v)? != 0)),
-    ("tcp_window_scaling", |c, v| Some(c.window_scaling = one::<u32>(v)? != 0)),
-    ("tcp_rmem", |c, v| {
-        let [_, initial, largest] = triple(v)?;
+    ("tcp_timestamps", word!(c, n: u32 => c.timestamps = n != 0)),
+    ("tcp_sack", word!(c, n: u32 => c.sack = n != 0)),
+    ("tcp_window_scaling", word!(c, n: u32 => c.window_scaling = n != 0)),
+    ("tcp_rmem", |c, words| {
+        let [_, initial, largest] = triple(words)?;
         (c.rcvbuf, c.rcvbuf_max) = (initial, largest.max(initial));
         Some(())
     }),
     // The send buffer does not tune itself: it is as large as Linux's may become.
-    ("tcp_wmem", |c, v| Some(c.sndbuf = triple(v)?[2])),
-    ("tcp_congestion_control", |c, v| {
-        c.congestion = match one::<String>(v)?.as_str() {
+    ("tcp_wmem", |c, words| {
+        c.sndbuf = triple(words)?[2];
+        Some(())
+    }),
+    ("tcp_congestion_control", |c, words| {
+        c.congestion = match one::<String>(words)?.as_str() {
             "cubic" => CongestionKind::Cubic,
             "reno" => CongestionKind::NewReno,
             // Another one may be the host's default; the stack has none such.
@@ -35,16 +49,16 @@ const PARAMETERS: &[(&str, Apply)] = &[
         };
         Some(())
     }),
-    ("tcp_syn_retries", |c, v| Some(c.syn_retries = one(v)?)),
-    ("tcp_synack_retries", |c, v| Some(c.synack_retries = one(v)?)),
-    ("tcp_retries2", |c, v| Some(c.retries = one(v)?)),
-    ("tcp_fin_timeout", |c, v| Some(c.fin_timeout = Duration::from_secs(one(v)?))),
-    ("tcp_keepalive_time", |c, v| Some(c.keepalive.idle = Duration::from_secs(one(v)?))),
-    ("tcp_keepalive_intvl", |c, v| Some(c.keepalive.interval = Duration::from_secs(one(v)?))),
-    ("tcp_keepalive_probes", |c, v| Some(c.keepalive.probes = one(v)?)),
-    ("tcp_rto_min_us", |c, v| Some(c.rto_min = Duration::from_micros(one(v)?))),
-    ("tcp_rto_max_ms", |c, v| Some(c.rto_max = Duration::from_millis(one(v)?))),
-    ("tcp_notsent_lowat", |c, v| Some(c.notsent_lowat = one(v)?)),
+    ("tcp_syn_retries", word!(c, n: u8 => c.syn_retries = n)),
+    ("tcp_synack_retries", word!(c, n: u8 => c.synack_retries = n)),
+    ("tcp_retries2", word!(c, n: u8 => c.retries = n)),
+    ("tcp_fin_timeout", word!(c, s: u64 => c.fin_timeout = Duration::from_secs(s))),
+    ("tcp_keepalive_time", word!(c, s: u64 => c.keepalive.idle = Duration::from_secs(s))),
+    ("tcp_keepalive_intvl", word!(c, s: u64 => c.keepalive.interval = Duration::from_secs(s))),
+    ("tcp_keepalive_probes", word!(c, n: u8 => c.keepalive.probes = n)),
+    ("tcp_rto_min_us", word!(c, us: u64 => c.rto_min = Duration::from_micros(us))),
+    ("tcp_rto_max_ms", word!(c, ms: u64 => c.rto_max = Duration::from_millis(ms))),
+    ("tcp_notsent_lowat", word!(c, n: u32 => c.notsent_lowat = n)),
 ];
 
 fn one<T: std::str::FromStr>(words: &[&str]) -> Option<T> {

@@ -194,3 +194,18 @@ fn an_acknowledgment_is_delayed_as_long_as_a_flag_says() {
         s.finish(&[listener, fd]);
     }
 }
+
+#[test]
+fn the_time_of_a_packet_is_when_it_was_sent_not_when_it_is_fetched() {
+    let mut s = Script::new(V4, "");
+    let (listener, fd) = s.accepted();
+    s.ok(0.0, calls::write(fd, 1000));
+    s.expect(0.0, seg("P.", 1, 1000).ack(1));
+    let sent = s.tool.now();
+    s.wait(2.0);
+    for due in [300_000, 900_000] {
+        let (at, _) = s.tool.netdev_receive().unwrap();
+        assert!((sent + due..sent + due + 4000).contains(&at), "{}", at - sent);
+    }
+    s.finish(&[listener, fd]);
+}

@@ -95,7 +95,6 @@ impl Seg {
             window: self.window.unwrap_or(65535),
             urgent: 0,
             options,
-            ..TcpHeader::default()
         };
         let mut tcp = vec![0; header.header_len() + self.len];
         header.emit(&mut tcp);
