@@ -29,6 +29,7 @@ macro_rules! word {
 const PARAMETERS: &[(&str, Apply)] = &[
     ("tcp_timestamps", word!(c, n: u32 => c.timestamps = n != 0)),
     ("tcp_sack", word!(c, n: u32 => c.sack = n != 0)),
+    ("tcp_dsack", word!(c, n: u32 => c.dsack = n != 0)),
     ("tcp_window_scaling", word!(c, n: u32 => c.window_scaling = n != 0)),
     ("tcp_rmem", |c, words| {
         let [_, initial, largest] = triple(words)?;
