@@ -47,7 +47,7 @@ fn a_fin_without_an_answer_is_sent_again() {
     let (listener, fd) = s.accepted();
     s.ok(0.0, calls::shutdown(fd, libc::SHUT_WR));
     s.expect(0.0, seg("F.", 1, 0).ack(1));
-    s.expect_again(0.3, seg("F.", 1, 0).ack(1));
+    s.expect(0.3, seg("F.", 1, 0).ack(1));
     s.inject(0.0, seg(".", 1, 0).ack(2));
     s.inject(0.1, seg("P.", 1, 100).ack(2));
     assert_eq!(s.ok(0.0, calls::read(fd, 200)), 100, "the other direction is open");

@@ -29,9 +29,9 @@ fn retransmissions_come_after_the_timeout_and_then_after_twice_that() {
     s.expect(0.0, seg("P.", 1, 1000).ack(1));
     // The handshake took 100 ms, so the timeout is 300: the smoothed round trip and four times its deviation,
     // which is half of it.
-    s.expect_again(0.3, seg("P.", 1, 1000).ack(1));
-    s.expect_again(0.6, seg("P.", 1, 1000).ack(1));
-    s.expect_again(1.2, seg("P.", 1, 1000).ack(1));
+    s.expect(0.3, seg("P.", 1, 1000).ack(1));
+    s.expect(0.6, seg("P.", 1, 1000).ack(1));
+    s.expect(1.2, seg("P.", 1, 1000).ack(1));
     s.inject(0.1, seg(".", 1, 0).ack(1001));
     s.finish(&[listener, fd]);
 }
@@ -47,7 +47,7 @@ fn the_least_timeout_is_a_parameter() {
         let fd = s.ok(0.0, calls::accept(listener, V4));
         s.ok(0.0, calls::write(fd, 1000));
         s.expect(0.0, seg("P.", 1, 1000).ack(1));
-        s.expect_again(timeout, seg("P.", 1, 1000).ack(1));
+        s.expect(timeout, seg("P.", 1, 1000).ack(1));
         s.inject(0.0, seg(".", 1, 0).ack(1001));
         s.finish(&[listener, fd]);
     }
@@ -123,7 +123,7 @@ fn selective_acknowledgments_bring_a_fast_retransmission() {
     s.inject(0.1, seg(".", 1, 0).ack(1).sack(1001, 2001));
     s.inject(0.0, seg(".", 1, 0).ack(1).sack(1001, 3001));
     s.inject(0.0, seg(".", 1, 0).ack(1).sack(1001, 4001));
-    s.expect_again(0.0, seg(".", 1, 1000).ack(1));
+    s.expect(0.0, seg(".", 1, 1000).ack(1));
     s.inject(0.1, seg(".", 1, 0).ack(5001));
     s.finish(&[listener, fd]);
 }

@@ -117,15 +117,6 @@ impl Script {
         self.compare(&got, &expected);
     }
 
-    /// `+after > segment` for one that was sent before; whether it is pushed is TCP's business.
-    pub fn expect_again(&mut self, after: f64, expected: Seg) {
-        let due = self.tool.now() + micros(after);
-        let (at, mut got) = self.receive(expected.len);
-        check_time(&format!("{expected:?}"), at, due, after);
-        got.flags.set(TcpFlags::PSH, expected.flags.contains(TcpFlags::PSH));
-        self.compare(&got, &expected);
-    }
-
     /// The next packets of the stack's, merged until they have `len` bytes, as packetdrill merges them.
     fn receive(&mut self, len: usize) -> (u64, Seg) {
         let (mut at, mut whole) = self.receive_one().expect("nothing will be sent");
