@@ -57,9 +57,8 @@ impl Default for Flags {
             gso: false,
             sysctl: Some("/proc/sys".into()),
             parameters: BTreeMap::new(),
-            // Longer than a shell command that only sets a parameter, shorter than the second that packetdrill
-            // waits.
-            idle: Duration::from_millis(150),
+            // Longer than packetdrill takes between two events, far shorter than the second that it waits.
+            idle: Duration::from_millis(100),
             // A little above the largest retransmission timeout.
             patience: Duration::from_secs(130),
             seed: None,

@@ -250,7 +250,7 @@ impl World {
             }
             // Nobody came: move the clock one step, and go on quickly until somebody does.
             let visited = idle == BREATH && TURN.calls() != calls;
-            let steps = !visited && !main_thread_runs_a_command() && self.step(Instant::MAX, until);
+            let steps = !visited && main_thread_may_wait() && self.step(Instant::MAX, until);
             idle = if steps { BREATH } else { self.flags.idle };
         }
     }
@@ -296,10 +296,12 @@ fn on_main_thread() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == thread_id()
 }
 
-/// Whether the main thread waits for a child, a shell command of the script's: then it does not wait for us.
-fn main_thread_runs_a_command() -> bool {
+/// Whether the main thread may be waiting for a call of another one: it sleeps in the kernel, and not for a child,
+/// which would be a shell command of the script's. Where the kernel does not say, it may.
+fn main_thread_may_wait() -> bool {
     let path = format!("/proc/self/task/{}/syscall", MAIN_THREAD.load(Ordering::Relaxed));
-    let Ok(text) = std::fs::read_to_string(path) else { return false };
-    let number = text.split(' ').next().and_then(|n| n.parse::<i64>().ok());
-    number.is_some_and(|n| n == libc::SYS_wait4 || n == libc::SYS_waitid)
+    let Ok(text) = std::fs::read_to_string(path) else { return true };
+    // A number, -1 for a page fault, or "running".
+    let call = text.split_whitespace().next().and_then(|n| n.parse::<i64>().ok()).unwrap_or(-1);
+    call >= 0 && ![libc::SYS_wait4, libc::SYS_waitid, libc::SYS_read].contains(&call)
 }

@@ -151,3 +151,18 @@ fn a_shell_command_does_not_move_the_clock() {
     assert_eq!(s.ends(reading, 0.1).result, 50);
     s.finish(&[listener, fd]);
 }
+
+#[test]
+fn a_busy_main_thread_does_not_move_the_clock() {
+    let mut s = Script::new(V4, "idle_ms=20");
+    let (listener, fd) = s.accepted();
+    s.ok(0.0, calls::timeout(fd, libc::SO_RCVTIMEO, 400_000));
+    let reading = s.begin(0.0, calls::read(fd, 100));
+    let began = std::time::Instant::now();
+    while began.elapsed().as_millis() < 150 {
+        std::hint::spin_loop();
+    }
+    s.inject(0.1, seg("P.", 1, 50).ack(1));
+    assert_eq!(s.ends(reading, 0.1).result, 50);
+    s.finish(&[listener, fd]);
+}
