@@ -59,8 +59,8 @@ impl Default for Flags {
             parameters: BTreeMap::new(),
             // Longer than packetdrill takes between two events, far shorter than the second that it waits.
             idle: Duration::from_millis(100),
-            // A little above the largest retransmission timeout.
-            patience: Duration::from_secs(130),
+            // As long as the kernel's keepalive takes to give a connection up.
+            patience: Duration::from_secs(7200 + 10 * 75),
             seed: None,
             initcwnd: None,
             delayed_ack: None,

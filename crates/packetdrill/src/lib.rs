@@ -1,7 +1,7 @@
 //! `packetdrill --so_filename=libuncopied_packetdrill.so`: its scripts run against the stack, in virtual time.
 //!
 //! packetdrill loads the library, hands it a record of 33 slots and calls through them: the socket calls of the
-//! script ([`slots`]), packets in both directions (`device`), and the clock (`world`). The socket calls are
+//! script (`slots`), packets in both directions (`device`), and the clock (`world`). The socket calls are
 //! those of `posix`; only their sleeping is different, because time is.
 //!
 //! # Time
@@ -13,7 +13,7 @@
 //! # What bypasses the record
 //! packetdrill closes leftover sockets, asks for `TCP_INFO` and calls `sendfile` through libc. Descriptors are
 //! real ones, so nothing breaks by it; and packetdrill's own imports of these functions are pointed here
-//! ([`imports`]).
+//! (`imports`).
 #![allow(unsafe_code, clippy::missing_safety_doc, reason = "a C interface: the contract is packetdrill's")]
 
 mod device;

@@ -273,8 +273,7 @@ extern "C" fn usleep(_: User, micros: c_uint) -> c_int {
 }
 
 unsafe extern "C" fn gettimeofday(_: User, now: *mut timeval, _zone: *mut c_void) -> c_int {
-    let Some(world) = world::current() else { return -1 };
-    let micros = world.time_of_day();
+    let micros = world::current().map_or_else(world::reading, |world| world.time_of_day());
     let (tv_sec, tv_usec) = ((micros / 1_000_000) as libc::time_t, (micros % 1_000_000) as libc::suseconds_t);
     // SAFETY: packetdrill's variable. Test: tests/handshake.rs.
     unsafe { now.write(timeval { tv_sec, tv_usec }) };

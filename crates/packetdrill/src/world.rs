@@ -278,6 +278,11 @@ impl Sleeper for VirtualTime {
     }
 }
 
+/// The clock's reading in microseconds, when no script runs.
+pub(crate) fn reading() -> u64 {
+    epoch().clock.now().as_micros()
+}
+
 /// The time that calls see.
 pub(crate) fn now() -> std::time::Instant {
     VirtualTime.now()

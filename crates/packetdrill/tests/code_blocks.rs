@@ -45,6 +45,39 @@ fn a_code_block_sees_the_connection() {
 }
 
 #[test]
+fn a_code_block_sees_a_recovery() {
+    let mut s = Script::new(V4, "");
+    let (listener, fd) = s.accepted();
+    s.ok(0.0, calls::write(fd, 10_000));
+    s.expect(0.0, seg("P.", 1, 10_000).ack(1));
+    s.inject(0.1, seg(".", 1, 0).ack(1).sack(1001, 2001));
+    s.inject(0.0, seg(".", 1, 0).ack(1).sack(1001, 3001));
+    s.inject(0.0, seg(".", 1, 0).ack(1).sack(1001, 4001));
+    s.expect(0.0, seg(".", 1, 1000).ack(1));
+    let info = |s: &mut Script| {
+        // Time stands still while the tool asks.
+        let before = s.tool.now();
+        let (r, info) = calls::getsockopt_by_libc(fd, libc::IPPROTO_TCP, libc::TCP_INFO, 280);
+        assert_eq!((r, s.tool.now() - before), (0, 1));
+        info
+    };
+    let seen = info(&mut s);
+    assert_eq!(seen[1], 3, "tcpi_ca_state is recovery");
+    assert_eq!(seen[5] & 7, 2 | 4, "tcpi_options: what the peer offered");
+    let counts = [24, 28, 32, 36].map(|at| field(&seen, at));
+    assert_eq!(counts, [10, 3, 1, 1], "unacked, sacked, lost, retrans");
+    assert_eq!(field(&seen, 192), 3 + 1, "tcpi_delivered counts the SYN");
+    assert!(field(&seen, 76) < 10, "tcpi_snd_ssthresh");
+    s.inject(0.1, seg(".", 1, 0).ack(10_001));
+    let seen = info(&mut s);
+    assert_eq!(seen[1], 0, "tcpi_ca_state is open");
+    assert_eq!([24, 28, 32, 36].map(|at| field(&seen, at)), [0; 4]);
+    let busy = u64::from_ne_bytes(seen[168..176].try_into().unwrap());
+    assert!((199_000..205_000).contains(&busy), "tcpi_busy_time, in script time: {busy}");
+    s.finish(&[listener, fd]);
+}
+
+#[test]
 fn the_hosts_own_descriptors_are_not_touched() {
     let s = Script::new(V4, "");
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -209,3 +209,35 @@ fn the_time_of_a_packet_is_when_it_was_sent_not_when_it_is_fetched() {
     }
     s.finish(&[listener, fd]);
 }
+
+#[test]
+fn keepalive_probes_after_two_hours_of_the_scripts_time() {
+    let mut s = Script::new(V4, "");
+    let (listener, fd) = s.accepted();
+    s.ok(0.0, calls::set_number(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1, 4));
+    s.expect(7200.0, seg(".", 0, 0).ack(1));
+    s.expect(75.0, seg(".", 0, 0).ack(1));
+    s.inject(0.1, seg(".", 1, 0).ack(1));
+    s.finish(&[listener, fd]);
+    let mut s = Script::new(V4, "patience=100");
+    let (listener, fd) = s.accepted();
+    s.ok(0.0, calls::set_number(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1, 4));
+    assert!(s.tool.netdev_receive().is_none(), "too long for this script");
+    s.finish(&[listener, fd]);
+}
+
+#[test]
+fn timestamps_tick_by_the_scripts_clock() {
+    let mut s = Script::new(V4, "");
+    let listener = s.listener();
+    s.inject(0.0, seg("S", 0, 0).mss(1000).ts(500));
+    s.expect(0.0, seg("S.", 0, 0).ack(1).mss(1460).ts(0));
+    let first = s.ts_recent;
+    s.inject(0.1, seg(".", 1, 0).ack(1).ts(600));
+    let fd = s.ok(0.4, calls::accept(listener, V4));
+    s.ok(0.0, calls::write(fd, 100));
+    s.expect(0.0, seg("P.", 1, 100).ack(1).ts(0));
+    let passed = s.ts_recent.wrapping_sub(first);
+    assert!((499..=501).contains(&passed), "{passed} ms");
+    s.finish(&[listener, fd]);
+}
