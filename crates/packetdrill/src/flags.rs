@@ -32,8 +32,6 @@ pub(crate) struct Flags {
     pub(crate) idle: Duration,
     /// Virtual time that `netdev_receive` waits for a packet.
     pub(crate) patience: Duration,
-    /// Seed of sequence numbers and ports; drawn at random if absent.
-    pub(crate) seed: Option<u128>,
     /// Initial congestion window in segments.
     pub(crate) initcwnd: Option<u32>,
     /// Longest delay of an acknowledgment.
@@ -61,7 +59,6 @@ impl Default for Flags {
             idle: Duration::from_millis(100),
             // As long as the kernel's keepalive takes to give a connection up.
             patience: Duration::from_secs(7200 + 10 * 75),
-            seed: None,
             initcwnd: None,
             delayed_ack: None,
             time_wait: None,
@@ -97,7 +94,6 @@ impl Flags {
                 "sysctl" => flags.sysctl = (value != "off").then(|| value.into()),
                 "idle_ms" => flags.idle = Duration::from_millis(number(key, value, "number")?),
                 "patience" => flags.patience = Duration::from_secs(number(key, value, "number of seconds")?),
-                "seed" => flags.seed = Some(number(key, value, "number")?),
                 "initcwnd" => flags.initcwnd = Some(number(key, value, "number of segments")?),
                 "delack_ms" => {
                     flags.delayed_ack = Some(Duration::from_millis(number(key, value, "number")?));
@@ -183,14 +179,18 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let flags = Flags::parse(
-            "mtu=1000 mtu6=1400,orphan=0,gso=1,sysctl=off,idle_ms=5,patience=9,seed=7,initcwnd=3,delack_ms=20,\
+            "mtu=1000 mtu6=1400,orphan=0,gso=1,sysctl=off,idle_ms=5,patience=9,initcwnd=3,delack_ms=20,\
              time_wait=2,tcp_timestamps=0,tcp_rmem=4096:8192:16384",
         )
         .unwrap();
         assert_eq!(flags.mtu, [1000, 1400]);
         assert!(!flags.orphan && flags.gso && flags.sysctl.is_none());
         assert_eq!((flags.idle, flags.patience), (Duration::from_millis(5), Duration::from_secs(9)));
-        assert_eq!((flags.seed, flags.initcwnd), (Some(7), Some(3)));
+        assert_eq!(flags.initcwnd, Some(3));
+        assert_eq!(
+            (flags.delayed_ack, flags.time_wait),
+            (Some(Duration::from_millis(20)), Some(Duration::from_secs(2)))
+        );
         assert_eq!(flags.parameters["tcp_rmem"], "4096 8192 16384");
         assert_eq!(flags.parameters["tcp_timestamps"], "0");
     }

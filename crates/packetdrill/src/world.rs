@@ -95,12 +95,7 @@ pub(crate) fn end() {
 fn build(flags: &Flags, wire: &Arc<Wire>, clock: &Arc<ManualClock>) -> std::io::Result<Stack> {
     let device_of = |a: &IpAddr| if a.is_ipv4() { IPV4 } else { IPV6 };
     let mut builder = Stack::builder().clock(clock.clone()).configure(|c| {
-        if let Some(seed) = flags.seed {
-            c.seed = seed.to_le_bytes();
-        }
-        if let Some(t) = flags.time_wait {
-            c.time_wait = t;
-        }
+        c.time_wait = flags.time_wait.unwrap_or(c.time_wait);
     });
     for index in [IPV4, IPV6] {
         let addresses: Vec<_> = flags
