@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use stack::tcp::{Config, CongestionKind};
+use stack::tcp::{Config, CongestionKind, Ecn};
 
 use crate::flags::Flags;
 
@@ -30,6 +30,16 @@ const PARAMETERS: &[(&str, Apply)] = &[
     ("tcp_timestamps", word!(c, n: u32 => c.timestamps = n != 0)),
     ("tcp_sack", word!(c, n: u32 => c.sack = n != 0)),
     ("tcp_dsack", word!(c, n: u32 => c.dsack = n != 0)),
+    ("tcp_ecn", |c, words| {
+        c.ecn = match one(words)? {
+            0u32 => Ecn::Off,
+            1 => Ecn::On,
+            2 => Ecn::Passive,
+            // Later kernels have modes that the stack has not.
+            _ => c.ecn,
+        };
+        Some(())
+    }),
     ("tcp_window_scaling", word!(c, n: u32 => c.window_scaling = n != 0)),
     ("tcp_rmem", |c, words| {
         let [_, initial, largest] = triple(words)?;

@@ -110,3 +110,23 @@ fn flags_set_addresses_and_mtu() {
     s.fails(0.0, calls::connect(fd, mode), libc::ENETUNREACH);
     s.finish(&[fd]);
 }
+
+#[test]
+fn ecn_is_a_parameter() {
+    let mode = driver::Mode::Ipv4;
+    for (flags, syn, answer) in
+        [("tcp_ecn=0", "S", "S."), ("tcp_ecn=1", "SEW", "S.E"), ("tcp_ecn=2", "S", "S.E")]
+    {
+        let mut s = Script::new(mode, flags);
+        let listener = s.listener();
+        s.inject(0.0, seg("SEW", 0, 0).mss(1000));
+        s.expect(0.0, seg(answer, 0, 0).ack(1));
+        s.finish(&[listener]);
+        let mut s = Script::new(mode, flags);
+        let fd = s.ok(0.0, calls::socket(mode));
+        s.ok(0.0, calls::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK));
+        s.fails(0.0, calls::connect(fd, mode), libc::EINPROGRESS);
+        s.expect(0.0, seg(syn, 0, 0));
+        s.finish(&[fd]);
+    }
+}

@@ -30,6 +30,8 @@ pub fn seg(flags: &str, seq: u32, len: usize) -> Seg {
         'R' => TcpFlags::RST,
         'P' => TcpFlags::PSH,
         '.' => TcpFlags::ACK,
+        'E' => TcpFlags::ECE,
+        'W' => TcpFlags::CWR,
         other => panic!("{other}"),
     };
     Seg { flags: flags.chars().map(flag).collect(), seq, len, ..Seg::default() }
