@@ -17,6 +17,7 @@ use stack::Ready;
 
 use crate::errno::{Errno, Result};
 use crate::poll::{events_of, interest_of};
+use crate::sleep::sleeper;
 use crate::socket::Socket;
 use crate::sys::{self, SigMask};
 use crate::table::Guarded;
@@ -227,6 +228,14 @@ impl Epoll {
                 deadline.left().ok().map_or(Some(Duration::ZERO), |left| left)
             } else {
                 Some(Duration::ZERO)
+            };
+            let limit = match sleeper() {
+                Some(sleeper) if sleeps && limit != Some(Duration::ZERO) => {
+                    let instance = [libc::pollfd { fd: ep, events: libc::POLLIN, revents: 0 }];
+                    sleeper.sleep(&|| sys::any_ready(&instance), deadline.at());
+                    Some(Duration::ZERO)
+                }
+                _ => limit,
             };
             let ours = out.len();
             if ours < max {

@@ -10,13 +10,13 @@
 //! simply becomes its placeholder.
 //!
 //! # Sleeping
-//! No call below blocks: what cannot be done now is `EAGAIN`, and this crate sleeps ([`wait`]) on a futex, so
+//! No call below blocks: what cannot be done now is `EAGAIN`, and this crate sleeps (`wait`) on a futex, so
 //! that signals interrupt and restart calls by the kernel's own rules. `poll` and `epoll` sleep in the kernel,
-//! on its descriptors and one eventfd of ours.
+//! on its descriptors and one eventfd of ours. A program with a time of its own sleeps otherwise ([`sleep`]).
 //!
 //! # Processes
 //! The stack lives in the process that made its first socket. Children of `fork`, and other programs on the
-//! same TAP, are guests of that process: their calls travel over a local socket ([`remote`]), their bytes are
+//! same TAP, are guests of that process: their calls travel over a local socket (`remote`), their bytes are
 //! copied on the way, and their lending calls say so.
 
 pub mod calls;
@@ -25,12 +25,14 @@ mod control;
 mod endpoint;
 mod epoll;
 pub mod errno;
+pub mod installed;
 pub mod lent;
 mod local;
 pub mod log;
 pub mod net;
 mod poll;
 mod remote;
+pub mod sleep;
 mod sockaddr;
 mod socket;
 mod sys;

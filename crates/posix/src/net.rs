@@ -11,6 +11,7 @@ use stack::{Stack, Stats};
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
+use crate::installed::Installed;
 use crate::local::Local;
 use crate::remote::{client::Client, host::Host};
 use crate::{sys, table};
@@ -21,6 +22,8 @@ pub(crate) enum Net {
     Host { stack: Stack, host: Arc<Host> },
     /// The stack is in another process.
     Client(Arc<Client>),
+    /// The program brought it.
+    Installed(Installed),
 }
 
 impl Net {
@@ -29,6 +32,7 @@ impl Net {
         match self {
             Net::Host { stack, .. } => Ok(Local::open(stack.tcp_socket())),
             Net::Client(client) => client.tcp_socket(),
+            Net::Installed(installed) => Ok(installed.tcp_socket()),
         }
     }
 }

@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use stack::Ready;
 
 use crate::errno::Result;
+use crate::sleep::sleeper;
 use crate::socket::Socket;
 use crate::sys::{self, SigMask};
 use crate::table::{self, Guarded};
@@ -139,6 +140,13 @@ fn poll_mixed(
             }
         };
         let sleeps = limit != Some(Duration::ZERO);
+        let limit = match sleeper() {
+            Some(sleeper) if sleeps => {
+                sleeper.sleep(&|| sys::any_ready(&kernel), deadline.at());
+                Some(Duration::ZERO)
+            }
+            _ => limit,
+        };
         sys::ppoll(&mut kernel, limit.map(c_timespec), mask)?;
         if kernel[last].revents != 0 {
             let _ = rustix::io::read(&bell.fd, &mut [0u8; 8]);

@@ -86,6 +86,12 @@ pub(crate) fn ppoll(
     .map(|n| n as usize)
 }
 
+/// Whether any of `fds` is ready now.
+pub(crate) fn any_ready(fds: &[libc::pollfd]) -> bool {
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    ppoll(&mut fds.to_vec(), Some(now), SigMask::NONE).is_ok_and(|n| n > 0)
+}
+
 /// `epoll_ctl`.
 pub(crate) fn epoll_ctl(ep: RawFd, op: i32, fd: RawFd, event: Option<libc::epoll_event>) -> Result<()> {
     let mut event = event;

@@ -11,12 +11,29 @@ use stack::Ready;
 
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
+use crate::sleep;
 
 /// A thread that can be woken from anywhere.
 #[derive(Debug, Default)]
 struct Parker(AtomicU32);
 
 const WOKEN: u32 = 1;
+
+impl Parker {
+    /// Sleeps until woken, or the deadline; the caller's condition decides which it was.
+    fn sleep(&self, deadline: Deadline) -> Result<()> {
+        let left = deadline.left()?.map(timespec);
+        if let Some(sleeper) = sleep::sleeper() {
+            sleeper.sleep(&|| self.0.load(Ordering::Acquire) == WOKEN, deadline.at());
+            return Ok(());
+        }
+        match futex::wait(&self.0, futex::Flags::PRIVATE, 0, left.as_ref()) {
+            // Woken, or about to be, or time is up.
+            Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
 
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
@@ -45,7 +62,12 @@ pub(crate) struct Deadline(Option<Instant>);
 impl Deadline {
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
         // A time too far to be counted is no limit.
-        Self(timeout.and_then(|t| Instant::now().checked_add(t)))
+        Self(timeout.and_then(|t| sleep::now().checked_add(t)))
+    }
+
+    /// The time it passes at; `None` is never.
+    pub(crate) fn at(self) -> Option<Instant> {
+        self.0
     }
 
     pub(crate) fn is_over(self) -> bool {
@@ -55,7 +77,7 @@ impl Deadline {
     /// Time left; `Err` when there is none.
     pub(crate) fn left(self) -> Result<Option<Duration>> {
         let Some(at) = self.0 else { return Ok(None) };
-        match at.checked_duration_since(Instant::now()) {
+        match at.checked_duration_since(sleep::now()) {
             Some(left) if !left.is_zero() => Ok(Some(left)),
             _ => Err(Errno::AGAIN),
         }
@@ -84,15 +106,7 @@ pub(crate) fn wait_until(
             if enough() {
                 break Ok(());
             }
-            let slept = deadline.left().and_then(|left| {
-                let left = left.map(timespec);
-                match futex::wait(&parker.0, futex::Flags::PRIVATE, 0, left.as_ref()) {
-                    // Woken, or about to be, or time is up: the condition decides.
-                    Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),
-                    Err(e) => Err(e),
-                }
-            });
-            if let Err(e) = slept {
+            if let Err(e) = parker.sleep(deadline) {
                 break if enough() { Ok(()) } else { Err(e) };
             }
         };

@@ -347,6 +347,16 @@ impl Stack {
         left.fold((0, 0), |(connections, bytes), more| (connections + 1, bytes + more))
     }
 
+    /// Adds an address to the device at position `device` among those given to the builder.
+    pub fn add_address(&self, device: usize, address: IpAddr, prefix: u8) {
+        self.handle.shared.with_inet(|inet| inet.add_address(IfIndex(device as u32 + 1), address, prefix));
+    }
+
+    /// Whether packets to `address` are for this stack.
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.handle.shared.inet.lock().is_local(address)
+    }
+
     /// The interfaces, in the order their devices were given.
     pub fn interfaces(&self) -> &[Interface] {
         &self.handle.shared.interfaces

@@ -180,13 +180,16 @@ impl Tcb {
             return None;
         }
         let rate = self.rate.on_send(now, false);
+        // As the first time: cutting a packet leaves the push to its last part.
+        let pushed = self.rtx.was_pushed_at(end);
         self.rtx.sent_again(seq, end, now, rate);
         let packets = end.since(seq).div_ceil(u32::from(self.mss));
         self.counts.total_retrans = self.counts.total_retrans.wrapping_add(packets);
         self.counts.bytes_retrans += u64::from(sent);
         self.recovery.prr_out = self.recovery.prr_out.saturating_add(end.since(seq));
         self.note_retransmission(now, packets);
-        let mut flags = TcpFlags::ACK | TcpFlags::PSH;
+        let mut flags = TcpFlags::ACK;
+        flags.set(TcpFlags::PSH, pushed);
         flags.set(TcpFlags::FIN, with_fin);
         Some(self.data_segment(now, seq, flags, payload, self.mss))
     }
@@ -244,6 +247,9 @@ impl Tcb {
         }
         let rate = self.rate.on_send(now, self.rtx.is_empty());
         self.rtx.push(seq, end, now, rate);
+        if flags.contains(TcpFlags::PSH) {
+            self.rtx.pushed();
+        }
         self.snd.nxt = end;
         self.owed.force = false;
         self.timers.clear(Timer::Persist);

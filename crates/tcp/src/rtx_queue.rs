@@ -23,6 +23,8 @@ pub(crate) struct Sent {
     lost: bool,
     /// Lost and sent again since.
     rexmit: bool,
+    /// It ended with a push.
+    pushed: bool,
 }
 
 impl Sent {
@@ -117,7 +119,17 @@ impl RtxQueue {
     pub(crate) fn push(&mut self, seq: SeqNum, end: SeqNum, now: Instant, rate: SendRate) {
         self.total += end.since(seq);
         let (again, sacked, lost, rexmit) = (false, false, false, false);
-        self.queue.push_back(Sent { seq, end, sent_at: now, rate, again, sacked, lost, rexmit });
+        self.queue.push_back(Sent {
+            seq,
+            end,
+            sent_at: now,
+            rate,
+            again,
+            sacked,
+            lost,
+            rexmit,
+            pushed: false,
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -197,6 +209,19 @@ impl RtxQueue {
             })
     }
 
+    /// The data recorded last went out with a push at its end.
+    pub(crate) fn pushed(&mut self) {
+        if let Some(last) = self.queue.back_mut() {
+            last.pushed = true;
+        }
+    }
+
+    /// Whether a packet with a push ended at `end`.
+    pub(crate) fn was_pushed_at(&self, end: SeqNum) -> bool {
+        let n = self.queue.partition_point(|s| s.end.before(end));
+        self.queue.get(n).is_some_and(|s| s.end == end && s.pushed)
+    }
+
     /// Everything before `upto` is acknowledged. `high` is the newest that was selectively acknowledged before:
     /// what the same acknowledgment selects is no sign of reordering.
     pub(crate) fn ack(&mut self, upto: SeqNum, view: &View, high: Option<SeqNum>, d: &mut Delivery) {
@@ -237,7 +262,7 @@ impl RtxQueue {
     fn split(&mut self, n: usize, at: SeqNum) {
         let Some(entry) = self.queue.get_mut(n) else { return };
         let mut rest = *entry;
-        entry.end = at;
+        (entry.end, entry.pushed) = (at, false);
         rest.seq = at;
         self.queue.insert(n + 1, rest);
     }
@@ -417,6 +442,17 @@ mod tests {
         q.push(SeqNum(0), SeqNum(10_000), Instant::ZERO, SendRate::default());
         q.push(SeqNum(10_000), SeqNum(20_000), Instant::from_millis(1), SendRate::default());
         q
+    }
+
+    #[test]
+    fn a_push_stays_with_the_last_part() {
+        let mut q = queue();
+        q.pushed();
+        q.sent_again(SeqNum(10_000), SeqNum(11_000), Instant::from_millis(2), SendRate::default());
+        assert!(q.was_pushed_at(SeqNum(20_000)));
+        for end in [10_000, 11_000, 15_000, 21_000] {
+            assert!(!q.was_pushed_at(SeqNum(end)), "{end}");
+        }
     }
 
     fn sack(q: &mut RtxQueue, start: u32, end: u32) -> Delivery {

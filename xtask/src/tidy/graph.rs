@@ -27,11 +27,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("posix", &["stack", "dev"]),
     ("preload", &["posix"]),
     ("cli", &["uncopied", "sim", "posix"]),
+    ("packetdrill", &["posix", "stack"]),
     ("xtask", &[]),
 ];
 
 /// What the tests of a crate may use besides: a world to run in.
-const TEST_EDGES: &[(&str, &[&str])] = &[("stack", &["dev"]), ("uncopied", &["sim"]), ("cli", &["dev"])];
+const TEST_EDGES: &[(&str, &[&str])] =
+    &[("stack", &["dev"]), ("uncopied", &["sim"]), ("cli", &["dev"]), ("packetdrill", &["wire"])];
 
 /// Checks every manifest of the workspace against the tables.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, Error> {

@@ -28,6 +28,12 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/preload/src/streams.rs", "functions with libc's names"),
     ("crates/preload/src/waits.rs", "the same"),
     ("crates/cli/src/cputime.rs", "CPU time of threads"),
+    ("crates/packetdrill/src/lib.rs", "the entry of a C interface"),
+    ("crates/packetdrill/src/slots.rs", "libc's calls as packetdrill makes them"),
+    ("crates/packetdrill/src/options.rs", "values of options by pointer and length"),
+    ("crates/packetdrill/src/imports.rs", "pointing the main program's imports here"),
+    ("crates/packetdrill/tests/driver/tool.rs", "a program that loads the plug-in as packetdrill does"),
+    ("crates/packetdrill/tests/driver/calls.rs", "and calls through its record"),
 ];
 
 /// Lints that only the files above may switch off.

@@ -80,6 +80,8 @@ fn issue(net: Arc<Net>, sockets: Vec<Arc<Socket>>, frozen: &[FrozenSocket]) -> c
             let numbers = endpoints.filter_map(|(s, e)| Some((s, e.number()?))).collect();
             Ok(Ticket { line, host: None, numbers, net })
         }
+        // Nobody polls it in a child.
+        Net::Installed(_) => Err(crate::errno::Errno::OPNOTSUPP),
     }
 }
 
