@@ -31,6 +31,14 @@ impl Net {
             Net::Client(client) => client.tcp_socket(),
         }
     }
+
+    /// The stack, if it is in this process.
+    pub(crate) fn stack(&self) -> Option<Stack> {
+        match self {
+            Net::Host { stack, .. } => Some(stack.clone()),
+            Net::Client(_) => None,
+        }
+    }
 }
 
 /// What this process was told, read when it is first asked for.
@@ -118,7 +126,7 @@ fn start(config: &Config) -> std::result::Result<Net, String> {
     }
 }
 
-fn open(config: &Config) -> std::result::Result<TapDevice, TapError> {
+pub(crate) fn open(config: &Config) -> std::result::Result<TapDevice, TapError> {
     TapDevice::open(TapConfig {
         name: config.tap.clone(),
         mtu: config.mtu,

@@ -27,6 +27,17 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/preload/src/stdio.rs", "libc's streams over our functions"),
     ("crates/preload/src/streams.rs", "functions with libc's names"),
     ("crates/preload/src/waits.rs", "the same"),
+    ("crates/posix/src/embed/completions.rs", "sends from borrowed memory"),
+    ("crates/capi/src/lib.rs", "the C library's functions"),
+    ("crates/capi/src/guard.rs", "errno"),
+    ("crates/capi/src/callbacks.rs", "functions of the program's"),
+    ("crates/capi/src/config.rs", "the C library's functions"),
+    ("crates/capi/src/lending.rs", "the same"),
+    ("crates/capi/src/owned.rs", "the same"),
+    ("crates/capi/src/reason.rs", "the same"),
+    ("crates/capi/src/sockets.rs", "the same"),
+    ("crates/capi/src/stacks.rs", "the same"),
+    ("crates/capi/src/waits.rs", "the same"),
     ("crates/cli/src/cputime.rs", "CPU time of threads"),
 ];
 
