@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stack::skb::{Completion, UbufInfo};
-use stack::{Ready, Reuse, Shutdown};
+use stack::{Ready, Reuse, Shutdown, TcpSocket};
 
 use crate::errno::Result;
 use crate::user::{RecvBuf, SendBuf};
@@ -55,6 +55,10 @@ pub(crate) trait Endpoint: Send + Sync {
     }
     /// The host's number for it, if the stack is another process's.
     fn number(&self) -> Option<u64> {
+        None
+    }
+    /// The stack's socket, if the stack is in this process.
+    fn tcp_socket(&self) -> Option<&Arc<TcpSocket>> {
         None
     }
     /// What it is ready for.

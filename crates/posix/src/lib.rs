@@ -22,6 +22,7 @@
 pub mod calls;
 pub mod config;
 mod control;
+pub mod embed;
 mod endpoint;
 mod epoll;
 pub mod errno;

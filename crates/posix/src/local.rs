@@ -141,6 +141,10 @@ impl Endpoint for Local {
         self.socket.lend_copied(bytes, Reason::Process).map_err(errno)
     }
 
+    fn tcp_socket(&self) -> Option<&Arc<TcpSocket>> {
+        Some(&self.socket)
+    }
+
     fn ready(&self) -> Ready {
         self.socket.ready()
     }

@@ -35,6 +35,14 @@ impl Net {
             Net::Installed(installed) => Ok(installed.tcp_socket()),
         }
     }
+
+    /// The stack, if it is in this process.
+    pub(crate) fn stack(&self) -> Option<Stack> {
+        match self {
+            Net::Host { stack, .. } => Some(stack.clone()),
+            Net::Client(_) => None,
+        }
+    }
 }
 
 /// What this process was told, read when it is first asked for.
@@ -122,7 +130,7 @@ fn start(config: &Config) -> std::result::Result<Net, String> {
     }
 }
 
-fn open(config: &Config) -> std::result::Result<TapDevice, TapError> {
+pub(crate) fn open(config: &Config) -> std::result::Result<TapDevice, TapError> {
     TapDevice::open(TapConfig {
         name: config.tap.clone(),
         mtu: config.mtu,

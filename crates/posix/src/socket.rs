@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use parking_lot::lock_api::ArcRwLockWriteGuard;
 use parking_lot::{Mutex, RawRwLock, RwLock};
-use stack::skb::Completion;
+use stack::skb::{Completion, Frag};
 use stack::{Ready, Reuse, Shutdown};
 
 use crate::endpoint::{Counts, Endpoint, RecvHow};
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, errno};
 use crate::local::int;
 use crate::sockaddr;
 use crate::tcp_options::TCP_INQ;
@@ -20,6 +20,8 @@ use crate::wait::{Deadline, wait, wait_until};
 
 /// Room to send, or the certainty that there will be none.
 const SENDABLE: Ready = Ready::OUT.union(Ready::HUP);
+/// A connection, or the end of listening.
+const ACCEPTABLE: Ready = Ready::IN.union(Ready::HUP);
 /// Something to read, or the end of it.
 const RECEIVABLE: Ready = Ready::IN.union(Ready::RDHUP).union(Ready::HUP);
 
@@ -46,6 +48,8 @@ pub(crate) struct Socket {
     committed: AtomicBool,
     /// `SO_BINDTODEVICE`.
     bound_to_device: AtomicBool,
+    /// Made on a given stack: it is never the kernel's.
+    pinned: AtomicBool,
     /// An error that came after part of a call had succeeded; the next call reports it.
     deferred_error: Mutex<Option<Errno>>,
 }
@@ -66,6 +70,7 @@ impl Socket {
             connecting: AtomicBool::new(false),
             committed: AtomicBool::new(false),
             bound_to_device: AtomicBool::new(false),
+            pinned: AtomicBool::new(false),
             deferred_error: Mutex::new(None),
         }
     }
@@ -99,6 +104,21 @@ impl Socket {
     /// Whether it could still be the kernel's: neither bound nor connected.
     pub(crate) fn is_uncommitted(&self) -> bool {
         !self.committed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is to be given to the kernel if that turns out to be where it belongs.
+    pub(crate) fn may_leave(&self) -> bool {
+        self.is_uncommitted() && !self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Why there is no socket of a stack of this process behind it.
+    pub(crate) fn no_stack(&self) -> Errno {
+        if self.endpoint().number().is_some() { Errno::OPNOTSUPP } else { Errno::NETDOWN }
+    }
+
+    /// It stays on its stack.
+    pub(crate) fn pin(&self) {
+        self.pinned.store(true, Ordering::Relaxed);
     }
 
     fn take_deferred(&self) -> Result<()> {
@@ -157,7 +177,7 @@ impl Socket {
         if self.is_nonblocking() {
             return Err(Errno::AGAIN);
         }
-        wait(&*endpoint, Ready::IN, Self::timeout(&self.receive_timeout))
+        wait(&*endpoint, ACCEPTABLE, Self::timeout(&self.receive_timeout))
     }
 
     /// `connect(2)`.
@@ -284,6 +304,27 @@ impl Socket {
                 *self.deferred_error.lock() = Some(stopped);
             }
             return Ok(got);
+        }
+    }
+
+    /// Receives up to `max` bytes as at most `most` counted pieces, added to `out`; 0 is the end of the stream.
+    pub(crate) fn recv_owned(
+        &self,
+        max: usize,
+        most: usize,
+        flags: i32,
+        out: &mut Vec<Frag>,
+    ) -> Result<usize> {
+        self.take_deferred()?;
+        let endpoint = self.endpoint();
+        let socket = endpoint.tcp_socket().ok_or_else(|| self.no_stack())?;
+        let blocking = flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let deadline = Self::timeout(&self.receive_timeout);
+        loop {
+            match socket.recv_few_pieces(max, most, out).map_err(errno) {
+                Err(Errno::AGAIN) if blocking => wait(&*endpoint, RECEIVABLE, deadline)?,
+                received => return received,
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::errno::{Errno, Result};
 
@@ -100,7 +101,10 @@ pub(crate) fn epoll_ctl(ep: RawFd, op: i32, fd: RawFd, event: Option<libc::epoll
     result(unsafe { libc::syscall(libc::SYS_epoll_ctl, ep, op, fd, ptr) }).map(drop)
 }
 
-/// `epoll_pwait2`; appends to `out` at most `max` events.
+/// Whether the kernel has `epoll_pwait2` (Linux 5.11; valgrind 3.19 does not pass it on).
+static HAS_PWAIT2: AtomicBool = AtomicBool::new(true);
+
+/// `epoll_pwait2`, or what there is of it; appends to `out` at most `max` events.
 pub(crate) fn epoll_wait(
     ep: RawFd,
     out: &mut Vec<libc::epoll_event>,
@@ -109,17 +113,54 @@ pub(crate) fn epoll_wait(
     mask: SigMask,
 ) -> Result<usize> {
     let mut timeout = timeout;
-    let ts = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let old = out.len();
     out.resize(old + max, libc::epoll_event { events: 0, u64: 0 });
-    // SAFETY: `max` entries behind `old` were just made; time-out and mask as in ppoll.
-    // Test: test_epoll_level_and_edge of sockets.py.
-    let n = result(unsafe {
-        let at = out.as_mut_ptr().add(old);
-        libc::syscall(libc::SYS_epoll_pwait2, ep, at, max, ts, mask.mask, KERNEL_SIGSET)
+    let room = &mut out[old..];
+    let n = if HAS_PWAIT2.load(Ordering::Relaxed) {
+        let ts = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        // SAFETY: array and length are of one slice; time-out and mask as in ppoll.
+        // Test: posix/tests/epoll.rs.
+        result(unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                ep,
+                room.as_mut_ptr(),
+                room.len(),
+                ts,
+                mask.mask,
+                KERNEL_SIGSET,
+            )
+        })
+    } else {
+        Err(Errno::NOSYS)
+    };
+    let n = n.or_else(|e| {
+        if e != Errno::NOSYS {
+            return Err(e);
+        }
+        HAS_PWAIT2.store(false, Ordering::Relaxed);
+        let ms = timeout.map_or(-1, whole_millis);
+        // SAFETY: as above. Test: crates/capi/tests/c/readiness.c under valgrind.
+        result(unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait,
+                ep,
+                room.as_mut_ptr(),
+                room.len(),
+                ms,
+                mask.mask,
+                KERNEL_SIGSET,
+            )
+        })
     });
     out.truncate(old + n.map_or(0, |n| n as usize));
     n.map(|n| n as usize)
+}
+
+/// Milliseconds, rounded up: a wait is never shorter than asked for.
+fn whole_millis(ts: libc::timespec) -> libc::c_int {
+    let ms = ts.tv_sec.saturating_mul(1000).saturating_add((ts.tv_nsec + 999_999) / 1_000_000);
+    libc::c_int::try_from(ms).unwrap_or(libc::c_int::MAX)
 }
 
 /// `pread`, or `read` without an offset, by number.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use stack::skb::Frag;
+use stack::skb::{ErrorQueue, Frag};
 use stack::{BorrowedIo, MSG_EOR, MSG_MORE, MSG_OOB, MSG_ZEROCOPY, SendCall, TcpSocket};
 
 use crate::errno::{Errno, Result, errno};
@@ -69,6 +69,8 @@ pub(crate) struct SendBuf {
     flags: u32,
     /// The stack's own call, once the first attempt was made here.
     call: Option<SendCall>,
+    /// Who is told of the completion, if not the socket's error queue.
+    queue: Option<Arc<ErrorQueue>>,
 }
 
 impl SendBuf {
@@ -79,7 +81,17 @@ impl SendBuf {
     pub(crate) unsafe fn new(pieces: Vec<(*mut u8, usize)>, flags: i32) -> Self {
         let total = pieces.iter().map(|p| p.1).sum();
         let flags = flags as u32 & (MSG_ZEROCOPY | MSG_MORE | MSG_EOR | MSG_OOB);
-        Self { pieces, total, sent: 0, flags, call: None }
+        Self { pieces, total, sent: 0, flags, call: None, queue: None }
+    }
+
+    /// The completion goes to `queue`, and the call lends whether or not `SO_ZEROCOPY` is on.
+    pub(crate) fn complete_on(&mut self, queue: Arc<ErrorQueue>) {
+        self.queue = Some(queue);
+    }
+
+    /// The number of the call, if it lent anything.
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        self.call.as_ref().and_then(SendCall::ticket).map(|t| t.id)
     }
 
     /// Bytes of the slice, copied from; a call on memory of ours.
@@ -118,7 +130,11 @@ impl SendBuf {
                 let pieces: Vec<_> = self.pieces.iter().map(|(p, n)| (p.cast_const(), *n)).collect();
                 // SAFETY: the promise made to `new`. Test: test_zerocopy of sockets.py.
                 let io = unsafe { BorrowedIo::new(&pieces) }.map_err(errno)?;
-                none.insert(SendCall::new(io, self.flags))
+                let call = SendCall::new(io, self.flags);
+                none.insert(match &self.queue {
+                    Some(queue) => call.completing_on(queue.clone()),
+                    None => call,
+                })
             }
         };
         let n = call.attempt(socket).map_err(errno)?;

@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use skb::{Lent, Span, UbufInfo};
+use skb::{ErrorQueue, Lent, Span, UbufInfo};
 
 use crate::error::Error;
 use crate::tcp_calls::{SendFlags, Ticket};
@@ -127,13 +127,21 @@ pub struct SendCall {
     sent: usize,
     /// Held until the call returns, so that it cannot complete before.
     ubuf: Option<Arc<UbufInfo>>,
+    /// Who is told of the completion, if not the socket's error queue.
+    queue: Option<Arc<ErrorQueue>>,
 }
 
 impl SendCall {
     /// Prepares a call with `flags` ([`MSG_ZEROCOPY`], [`MSG_MORE`], [`MSG_EOR`], [`MSG_OOB`]; others
     /// are the caller's business).
     pub fn new(io: BorrowedIo, flags: u32) -> Self {
-        Self { io, flags, sent: 0, ubuf: None }
+        Self { io, flags, sent: 0, ubuf: None, queue: None }
+    }
+
+    /// Takes the call's number from `queue`, which is told of the completion instead of the socket's error
+    /// queue. Such a call lends whether or not `SO_ZEROCOPY` is on.
+    pub fn completing_on(self, queue: Arc<ErrorQueue>) -> Self {
+        Self { queue: Some(queue), ..self }
     }
 
     /// Bytes queued so far.
@@ -158,8 +166,12 @@ impl SendCall {
         flags.set(SendFlags::MORE, self.flags & MSG_MORE != 0);
         flags.set(SendFlags::EOR, self.flags & MSG_EOR != 0);
         flags.set(SendFlags::OOB, self.flags & MSG_OOB != 0);
-        let n = if self.flags & MSG_ZEROCOPY != 0 && socket.zerocopy() {
-            socket.send_borrowed(&self.io, &mut self.ubuf, self.sent, flags)?
+        let queue = match &self.queue {
+            None if socket.zerocopy() => Some(&socket.errors),
+            other => other.as_ref(),
+        };
+        let n = if let Some(queue) = queue.filter(|_| self.flags & MSG_ZEROCOPY != 0) {
+            socket.send_borrowed(&self.io, &mut self.ubuf, self.sent, flags, queue)?
         } else {
             let mut skip = self.sent;
             let pieces: Vec<_> = self.io.spans().iter().filter_map(|s| remaining(*s, &mut skip)).collect();

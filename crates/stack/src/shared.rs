@@ -30,6 +30,7 @@ pub(crate) const LOOPBACK: IfIndex = IfIndex(0);
 pub(crate) type Outgoing = (IfIndex, SkBuff);
 
 pub(crate) struct Shared {
+    pub(crate) number: u64,
     pub(crate) config: Config,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) interfaces: Vec<Interface>,

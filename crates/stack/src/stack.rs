@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use inet::{IfIndex, Inet, Route};
 use netdev::{Device, Gro, Interface, LinkKind};
 use parking_lot::Mutex;
-use skb::{MemLock, PagePool};
+use skb::{Change, Completion, ErrorQueue, MemLock, Notify, PagePool};
 use time::{Clock, Duration, Instant, SystemClock};
 
 use crate::config::{Config, RouteConfig};
@@ -31,6 +31,9 @@ const LOOPBACK_MTU: u32 = 65_535;
 
 /// Pages of copying sends: as large as the largest packet, so that one holds few fragments.
 const COPY_PAGE: usize = 64 * 1024;
+
+/// Stacks built in this process.
+static STACKS: AtomicU64 = AtomicU64::new(0);
 
 /// Collects what a stack is made of.
 pub struct Builder {
@@ -126,6 +129,7 @@ impl Builder {
         }
         let seeds = Seeds::from(config.seed);
         let shared = Shared {
+            number: STACKS.fetch_add(1, Ordering::Relaxed),
             inet_generation: AtomicU64::new(inet.generation()),
             inet: Mutex::new(inet),
             interfaces,
@@ -204,6 +208,14 @@ impl Drop for Handle {
     fn drop(&mut self) {
         drop(self.thread.lock().take());
         // Sockets and tables refer to each other.
+        self.abort_all();
+        self.shared.demux.clear();
+        self.shared.datagrams.clear();
+    }
+}
+
+impl Handle {
+    fn abort_all(&self) {
         for socket in self.shared.demux.sockets() {
             // A peer that has everything and our FIN is owed nothing: a reset could make it drop what its
             // program has not read yet.
@@ -211,8 +223,30 @@ impl Drop for Handle {
                 socket.abort();
             }
         }
-        self.shared.demux.clear();
-        self.shared.datagrams.clear();
+    }
+}
+
+/// What a completion on a queue beside those of sockets sets in motion.
+struct Collected<W> {
+    wake: W,
+    counters: Arc<Counters>,
+}
+
+impl<W: Fn() + Send + Sync> Notify for Collected<W> {
+    fn error_queued(&self) {
+        (self.wake)();
+    }
+
+    fn calls_completed(&self, done: Completion, bytes: u64) {
+        self.counters.calls_completed(done.reason(), done.calls() as usize);
+        if let Some(reason) = done.copied {
+            tracing::debug!(%reason, bytes, first = done.first, last = done.last, "lent bytes were copied");
+        }
+    }
+
+    fn lent_bytes_changed(&self, change: Change) {
+        Counters::add(&self.counters.packet.changed_buffers, 1);
+        tracing::warn!(call = change.id, offset = change.offset, len = change.len, "lent memory was changed");
     }
 }
 
@@ -360,6 +394,28 @@ impl Stack {
     /// The interfaces, in the order their devices were given.
     pub fn interfaces(&self) -> &[Interface] {
         &self.handle.shared.interfaces
+    }
+
+    /// Resets every connection, as dropping the last handle does; what was lent completes as soon as the
+    /// devices have let go of it, which [`quiesce`](Self::quiesce) waits for.
+    pub fn abort_all(&self) {
+        self.handle.abort_all();
+    }
+
+    /// Tells stacks of this process apart; no number is used twice.
+    pub fn number(&self) -> u64 {
+        self.handle.shared.number
+    }
+
+    /// A queue of completions beside those of sockets, for [`SendCall::completing_on`] with sockets of this
+    /// stack: it counts against the stack's memlock limit, and in its counters. `wake` is called, with no lock
+    /// held, when a notification was queued that did not merge with the one before; it must not block.
+    ///
+    /// [`SendCall::completing_on`]: crate::SendCall::completing_on
+    pub fn completion_queue(&self, wake: impl Fn() + Send + Sync + 'static) -> Arc<ErrorQueue> {
+        let shared = &self.handle.shared;
+        let notify = Collected { wake, counters: shared.counters.clone() };
+        ErrorQueue::new(usize::MAX, shared.memlock.clone(), Box::new(notify))
     }
 
     /// Waits until no byte is lent any more, at most for `timeout`; whether that was reached. Needs a net

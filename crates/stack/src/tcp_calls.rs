@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use skb::{Completion, Frag, Lent, Reason, Span, UbufInfo};
+use skb::{Completion, ErrorQueue, Frag, Lent, Reason, Span, UbufInfo};
 use tcp::{Listen, State, Tcb, TcpInfo};
 use time::Duration;
 
@@ -282,13 +282,14 @@ impl TcpSocket {
     }
 
     /// `sendmsg` with `MSG_ZEROCOPY` over borrowed memory: lends as much as there is room for. One number
-    /// for all pieces; `None` if the pieces are empty.
+    /// for all pieces, of `queue`, which is told of the completion; `None` if the pieces are empty.
     pub(crate) fn send_borrowed(
         self: &Arc<Self>,
         io: &BorrowedIo,
         call: &mut Option<Arc<UbufInfo>>,
         skip: usize,
         flags: SendFlags,
+        queue: &Arc<ErrorQueue>,
     ) -> Result<usize, Error> {
         completion::with_lock(self, |core, fx| {
             self.begin_deferred(core, fx)?;
@@ -305,7 +306,7 @@ impl TcpSocket {
             let ubuf = match call {
                 Some(ubuf) => ubuf.clone(),
                 None => {
-                    let mut begun = self.errors.begin(io.len() as u64, &mut None)?.borrowing(io.spans());
+                    let mut begun = queue.begin(io.len() as u64, &mut None)?.borrowing(io.spans());
                     if self.shared.config.check_lent {
                         begun.remember(io.spans());
                     }
@@ -350,7 +351,7 @@ impl TcpSocket {
     /// lock, and the packets are freed after it.
     pub fn recv(self: &Arc<Self>, buf: &mut [u8]) -> Result<usize, Error> {
         let mut pieces = pieces::take();
-        let got = self.take_pieces(buf.len(), &mut pieces);
+        let got = self.take_pieces(buf.len(), usize::MAX, &mut pieces);
         let mut done = 0;
         for piece in &pieces {
             let part = &mut buf[done..done + piece.len()];
@@ -363,13 +364,24 @@ impl TcpSocket {
 
     /// Takes up to `max` received bytes as counted pieces of the packets they came in, without copying.
     pub fn recv_pieces(self: &Arc<Self>, max: usize, out: &mut Vec<Frag>) -> Result<usize, Error> {
-        self.take_pieces(max, out)
+        self.take_pieces(max, usize::MAX, out)
     }
 
-    fn take_pieces(self: &Arc<Self>, max: usize, out: &mut Vec<Frag>) -> Result<usize, Error> {
+    /// As [`recv_pieces`](Self::recv_pieces), in at most `most` pieces.
+    pub fn recv_few_pieces(
+        self: &Arc<Self>,
+        max: usize,
+        most: usize,
+        out: &mut Vec<Frag>,
+    ) -> Result<usize, Error> {
+        self.take_pieces(max, most, out)
+    }
+
+    fn take_pieces(self: &Arc<Self>, max: usize, most: usize, out: &mut Vec<Frag>) -> Result<usize, Error> {
         completion::with_lock(self, |core, fx| {
             if let Role::Open(tcb) = &mut core.role {
-                let n = tcb.take(fx.now(&self.shared), max, out);
+                let some = if most == usize::MAX { max } else { max.min(tcb.readable_in(most)) };
+                let n = tcb.take(fx.now(&self.shared), some, out);
                 let more = tcb.readable() > 0;
                 if core.ended && !more {
                     core.role = Role::Idle;
@@ -394,7 +406,7 @@ impl TcpSocket {
     /// Drops up to `max` received bytes (`MSG_TRUNC`); how many.
     pub fn discard(self: &Arc<Self>, max: usize) -> Result<usize, Error> {
         let mut pieces = pieces::take();
-        let got = self.take_pieces(max, &mut pieces);
+        let got = self.take_pieces(max, usize::MAX, &mut pieces);
         pieces::put(pieces);
         got
     }

@@ -307,6 +307,11 @@ impl TcpSocket {
         self.ends.lock().map(|f| f.remote)
     }
 
+    /// The [number](crate::Stack::number) of its stack.
+    pub fn stack_number(&self) -> u64 {
+        self.shared.number
+    }
+
     /// The program has closed it.
     pub(crate) fn is_orphan(&self) -> bool {
         self.lock.lock().orphan

@@ -224,6 +224,11 @@ impl ReceiveBuffer {
         taken
     }
 
+    /// Readable bytes in the first `pieces` pieces.
+    pub(crate) fn in_front(&self, pieces: usize) -> usize {
+        self.ready.iter().take(pieces).map(Frag::len).sum()
+    }
+
     /// Copies readable bytes, without the first `skip`, and without taking them.
     pub(crate) fn peek(&self, skip: usize, out: &mut [u8]) -> usize {
         let (mut skip, mut done) = (skip, 0);

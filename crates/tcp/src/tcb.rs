@@ -511,6 +511,12 @@ impl Tcb {
         n
     }
 
+    /// Bytes that [`take`](Self::take) would deliver as its first `pieces` pieces.
+    pub fn readable_in(&self, pieces: usize) -> usize {
+        let (skip, _) = self.at_mark(usize::MAX);
+        self.input.in_front(pieces).saturating_sub(skip).max(skip)
+    }
+
     /// Copies readable bytes, from the one at `offset` on, without taking them.
     pub fn peek(&self, offset: usize, out: &mut [u8]) -> usize {
         let (skip, max) = self.at_mark(offset.saturating_add(out.len()));

@@ -26,14 +26,20 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sim", &["stack", "dev", "tcp", "inet", "netdev", "skb", "wire", "time"]),
     ("posix", &["stack", "dev"]),
     ("preload", &["posix"]),
+    ("capi", &["posix", "stack"]),
     ("cli", &["uncopied", "sim", "posix"]),
     ("packetdrill", &["posix", "stack"]),
     ("xtask", &[]),
 ];
 
 /// What the tests of a crate may use besides: a world to run in.
-const TEST_EDGES: &[(&str, &[&str])] =
-    &[("stack", &["dev"]), ("uncopied", &["sim"]), ("cli", &["dev"]), ("packetdrill", &["wire"])];
+const TEST_EDGES: &[(&str, &[&str])] = &[
+    ("stack", &["dev"]),
+    ("uncopied", &["sim"]),
+    ("cli", &["dev"]),
+    ("packetdrill", &["wire"]),
+    ("capi", &["dev"]),
+];
 
 /// Checks every manifest of the workspace against the tables.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, Error> {

@@ -104,7 +104,7 @@ pub unsafe fn bind(fd: RawFd, addr: *const libc::sockaddr, len: libc::socklen_t)
         Ok(Name::Unspecified) => sockaddr::any(socket.domain()),
         Err(e) => return Some(Err(e)),
     };
-    if is_kernels(name.ip()) && socket.is_uncommitted() {
+    if is_kernels(name.ip()) && socket.may_leave() {
         give_back(&socket);
         return None;
     }
@@ -163,7 +163,7 @@ pub unsafe fn connect(fd: RawFd, addr: *const libc::sockaddr, len: libc::socklen
     // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
     let bytes = unsafe { sockaddr::read(addr, len) };
     match bytes.and_then(|b| sockaddr::parse(&b, socket.domain())) {
-        Ok(Name::Ip(remote)) if is_kernels(remote.ip()) && socket.is_uncommitted() => {
+        Ok(Name::Ip(remote)) if is_kernels(remote.ip()) && socket.may_leave() => {
             give_back(&socket);
             None
         }
@@ -213,7 +213,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Answer {
     done(table::socket(fd)?.shutdown(how))
 }
 
-fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
+pub(crate) fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
     let result = socket.send(buf, flags);
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         sys::raise(libc::SIGPIPE);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::Line;
 use super::client::Client;
 use super::host::{Host, Sockets};
+use crate::embed;
 use crate::endpoint::Endpoint;
 use crate::net::{self, Net};
 use crate::socket::Socket;
@@ -37,7 +38,10 @@ thread_local! {
 
 /// Before the fork.
 pub(crate) fn prepare() {
-    let Some(net) = net::started() else { return };
+    let net = net::started();
+    if net.is_none() && !embed::has_stacks() {
+        return;
+    }
     let frozen = table::freeze();
     let mut sockets: Vec<Arc<Socket>> = Vec::new();
     let mut sets = Vec::new();
@@ -49,9 +53,9 @@ pub(crate) fn prepare() {
         }
     }
     let frozen_sockets: Vec<_> = sockets.iter().map(|s| s.freeze()).collect();
-    let ticket = issue(net.clone(), sockets, &frozen_sockets);
+    let ticket = net.clone().map(|net| issue(net, sockets, &frozen_sockets)).transpose();
     let mut locks: Vec<Box<dyn Any>> = Vec::new();
-    if let Net::Client(client) = &*net {
+    if let Some(Net::Client(client)) = net.as_deref() {
         locks.push(Box::new(client.freeze()));
     }
     locks.push(Box::new(net::freeze()));
@@ -59,7 +63,7 @@ pub(crate) fn prepare() {
     locks.extend(sets.iter().map(|e| Box::new(e.freeze()) as Box<dyn Any>));
     locks.push(Box::new(frozen));
     let ticket = ticket.inspect_err(|e| net::say(&format!("a child will have no sockets: {e}"))).ok();
-    TICKET.set(ticket);
+    TICKET.set(ticket.flatten());
     LOCKS.set(locks);
 }
 
@@ -105,6 +109,8 @@ pub(crate) fn child() {
     let Some(ticket) = TICKET.take() else {
         // There was no stack, or no way to it: what was inherited is of no use.
         std::mem::forget(net::replace(None));
+        embed::leave_to_parent();
+        leave_epolls();
         table::close_internal(&[]);
         return;
     };
@@ -114,16 +120,20 @@ pub(crate) fn child() {
     for (socket, number) in numbers {
         std::mem::forget(socket.replace_endpoint(guest.endpoint(number)));
     }
-    for (fd, file) in table::all() {
-        if matches!(file, File::Epoll(_)) {
-            // It watches for the parent.
-            std::mem::forget((table::remove(fd), file));
-        }
-    }
+    leave_epolls();
     if let Some((host, line, sockets)) = host {
         // Closed below: its end is how the host learns of ours.
         std::mem::forget((host, line, sockets));
     }
     table::close_internal(&kept);
     std::mem::forget((net, net::replace(Some(Arc::new(Net::Client(guest))))));
+}
+
+/// They watch for the parent.
+fn leave_epolls() {
+    for (fd, file) in table::all() {
+        if matches!(file, File::Epoll(_)) {
+            std::mem::forget((table::remove(fd), file));
+        }
+    }
 }
