@@ -19,6 +19,10 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
+    pub(crate) fn stack(&self) -> Stack {
+        self.stack.clone()
+    }
+
     pub(crate) fn tcp_socket(&self) -> Arc<dyn Endpoint> {
         let socket = self.stack.tcp_socket();
         (self.prepare)(&socket);

@@ -40,6 +40,7 @@ impl Net {
     pub(crate) fn stack(&self) -> Option<Stack> {
         match self {
             Net::Host { stack, .. } => Some(stack.clone()),
+            Net::Installed(installed) => Some(installed.stack()),
             Net::Client(_) => None,
         }
     }
