@@ -71,7 +71,7 @@ pub(crate) struct Epoll {
     signal: Guarded,
     /// The eventfd's data in the kernel's instance: not an address, and not a small number.
     mark: u64,
-    lists: Arc<Mutex<Lists>>,
+    lists: Mutex<Lists>,
 }
 
 impl Epoll {
@@ -81,12 +81,7 @@ impl Epoll {
         let mark = 0x8cad_3f51_0000_0000 | signal.as_raw_fd() as u64;
         let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: mark };
         sys::epoll_ctl(ep, libc::EPOLL_CTL_ADD, signal.as_raw_fd(), Some(event))?;
-        Ok(Arc::new(Self { signal, mark, lists: Arc::default() }))
-    }
-
-    /// Nobody is in the middle of a change while the result lives.
-    pub(crate) fn freeze(&self) -> impl std::any::Any + use<> {
-        self.lists.lock_arc()
+        Ok(Arc::new(Self { signal, mark, lists: Mutex::default() }))
     }
 
     /// `epoll_ctl` for a socket of ours.

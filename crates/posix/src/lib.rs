@@ -29,6 +29,7 @@ pub mod errno;
 pub mod installed;
 pub mod lent;
 mod local;
+mod lock;
 pub mod log;
 pub mod net;
 mod poll;

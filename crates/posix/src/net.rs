@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dev::tap::{TapConfig, TapDevice, TapError};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use stack::{Stack, Stats};
 
 use crate::config::Config;
@@ -13,6 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::installed::Installed;
 use crate::local::Local;
+use crate::lock::ForkMutex;
 use crate::remote::{client::Client, host::Host};
 use crate::{sys, table};
 
@@ -48,9 +49,9 @@ impl Net {
 
 /// What this process was told, read when it is first asked for.
 static CONFIG: RwLock<Option<Arc<Config>>> = RwLock::new(None);
-static NET: RwLock<Option<Arc<Net>>> = RwLock::new(None);
+static NET: ForkMutex<Option<Arc<Net>>> = ForkMutex::new(None);
 /// Held while the stack is being started: by one thread, the others wait.
-static STARTING: Mutex<()> = Mutex::new(());
+static STARTING: ForkMutex<()> = ForkMutex::new(());
 
 /// Sockets of this process go to a stack as `config` says, from the next one on.
 pub fn configure(config: Config) {
@@ -69,18 +70,18 @@ pub(crate) fn device() -> String {
 
 /// The stack, started if it is not yet; `None` if this process is to have none.
 pub(crate) fn current() -> Option<Result<Arc<Net>>> {
-    if let Some(net) = NET.read().as_ref() {
+    if let Some(net) = NET.lock().as_ref() {
         return Some(Ok(net.clone()));
     }
     let config = CONFIG.read().clone()?;
     let _starting = STARTING.lock();
-    if let Some(net) = NET.read().as_ref() {
+    if let Some(net) = NET.lock().as_ref() {
         return Some(Ok(net.clone()));
     }
     let started = table::noting_internal(|| start(&config)).map(Arc::new);
     match started {
         Ok(net) => {
-            *NET.write() = Some(net.clone());
+            *NET.lock() = Some(net.clone());
             Some(Ok(net))
         }
         Err(message) => {
@@ -92,17 +93,17 @@ pub(crate) fn current() -> Option<Result<Arc<Net>>> {
 
 /// The stack, if it was started.
 pub(crate) fn started() -> Option<Arc<Net>> {
-    NET.read().clone()
+    NET.lock().clone()
 }
 
 /// Nobody is in the middle of starting or stopping it while the result lives.
 pub(crate) fn freeze() -> impl std::any::Any {
-    (STARTING.lock(), NET.write())
+    (STARTING.lock(), NET.lock())
 }
 
 /// Puts another one in place: in a child, whose stack is its parent's.
 pub(crate) fn replace(net: Option<Arc<Net>>) -> Option<Arc<Net>> {
-    std::mem::replace(&mut *NET.write(), net)
+    std::mem::replace(&mut *NET.lock(), net)
 }
 
 /// Says something to whoever runs the program.
@@ -170,7 +171,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The process is about to end. Sockets that are still open are closed; what they have sent goes out first,
 /// and processes that use this one's stack are waited for.
 pub fn farewell() {
-    let Some(net) = NET.write().take() else { return };
+    let Some(net) = NET.lock().take() else { return };
     let Net::Host { stack, host } = &*net else { return };
     for (fd, file) in table::all() {
         table::remove(fd);

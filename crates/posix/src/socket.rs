@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::lock_api::ArcRwLockWriteGuard;
-use parking_lot::{Mutex, RawRwLock, RwLock};
+use parking_lot::Mutex;
 use stack::skb::{Completion, Frag};
 use stack::{Ready, Reuse, Shutdown};
 
 use crate::endpoint::{Counts, Endpoint, RecvHow};
 use crate::errno::{Errno, Result, errno};
 use crate::local::int;
+use crate::lock::{ForkArcGuard, ForkMutex};
 use crate::sockaddr;
 use crate::tcp_options::TCP_INQ;
 use crate::user::{RecvBuf, SendBuf, bytes_of};
@@ -30,7 +30,7 @@ pub(crate) struct Socket {
     /// `AF_INET` or `AF_INET6`.
     domain: i32,
     /// Another one after a fork: there the stack is the parent's.
-    endpoint: Arc<RwLock<Arc<dyn Endpoint>>>,
+    endpoint: Arc<ForkMutex<Arc<dyn Endpoint>>>,
     nonblocking: AtomicBool,
     /// Microseconds; 0 is for ever (`SO_RCVTIMEO`, `SO_SNDTIMEO`).
     receive_timeout: AtomicU64,
@@ -58,7 +58,7 @@ impl Socket {
     pub(crate) fn new(domain: i32, endpoint: Arc<dyn Endpoint>, nonblocking: bool) -> Self {
         Self {
             domain,
-            endpoint: Arc::new(RwLock::new(endpoint)),
+            endpoint: Arc::new(ForkMutex::new(endpoint)),
             nonblocking: AtomicBool::new(nonblocking),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
@@ -80,17 +80,17 @@ impl Socket {
     }
 
     pub(crate) fn endpoint(&self) -> Arc<dyn Endpoint> {
-        self.endpoint.read().clone()
+        self.endpoint.lock().clone()
     }
 
     /// Puts another endpoint in place, and returns the old one.
     pub(crate) fn replace_endpoint(&self, new: Arc<dyn Endpoint>) -> Arc<dyn Endpoint> {
-        std::mem::replace(&mut *self.endpoint.write(), new)
+        std::mem::replace(&mut *self.endpoint.lock(), new)
     }
 
     /// Nobody is looking at the endpoint, or changing it, while the result lives.
-    pub(crate) fn freeze(&self) -> ArcRwLockWriteGuard<RawRwLock, Arc<dyn Endpoint>> {
-        self.endpoint.write_arc()
+    pub(crate) fn freeze(&self) -> ForkArcGuard<Arc<dyn Endpoint>> {
+        self.endpoint.lock_arc()
     }
 
     pub(crate) fn is_nonblocking(&self) -> bool {

@@ -8,9 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-
 use crate::epoll::Epoll;
+use crate::lock::{ForkGuard, ForkMutex};
 use crate::socket::Socket;
 use crate::sys;
 
@@ -45,7 +44,7 @@ const OURS: u8 = 1;
 /// A descriptor that this library itself lives on.
 const INTERNAL: u8 = 2;
 
-static FILES: [RwLock<Option<HashMap<RawFd, File>>>; SHARDS] = [const { RwLock::new(None) }; SHARDS];
+static FILES: [ForkMutex<Option<HashMap<RawFd, File>>>; SHARDS] = [const { ForkMutex::new(None) }; SHARDS];
 /// The process the table belongs to. A child of `vfork` runs in our memory and must leave it alone.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -77,12 +76,12 @@ pub(crate) fn get(fd: RawFd) -> Option<File> {
     if is_ours(fd) { find(fd) } else { None }
 }
 
-fn shard(fd: RawFd) -> &'static RwLock<Option<HashMap<RawFd, File>>> {
+fn shard(fd: RawFd) -> &'static ForkMutex<Option<HashMap<RawFd, File>>> {
     &FILES[fd as usize % SHARDS]
 }
 
 fn find(fd: RawFd) -> Option<File> {
-    shard(fd).read().as_ref()?.get(&fd).cloned()
+    shard(fd).lock().as_ref()?.get(&fd).cloned()
 }
 
 /// The socket behind `fd`.
@@ -106,7 +105,7 @@ pub(crate) fn insert(fd: RawFd, file: File) -> bool {
     if OWNER.load(Ordering::Relaxed) == 0 {
         OWNER.store(own_pid(), Ordering::Relaxed);
     }
-    let mut files = shard(fd).write();
+    let mut files = shard(fd).lock();
     files.get_or_insert_default().insert(fd, file);
     set_kind(fd, OURS)
 }
@@ -116,7 +115,7 @@ pub(crate) fn remove(fd: RawFd) -> Option<File> {
     if !is_ours(fd) {
         return None;
     }
-    let mut files = shard(fd).write();
+    let mut files = shard(fd).lock();
     let file = files.as_mut()?.remove(&fd)?;
     set_kind(fd, KERNELS);
     Some(file)
@@ -135,7 +134,7 @@ pub(crate) fn remove_file(file: &File) {
 pub(crate) fn all() -> Vec<(RawFd, File)> {
     let mut all: Vec<_> = FILES
         .iter()
-        .flat_map(|s| s.read().iter().flatten().map(|(fd, f)| (*fd, f.clone())).collect::<Vec<_>>())
+        .flat_map(|s| s.lock().iter().flatten().map(|(fd, f)| (*fd, f.clone())).collect::<Vec<_>>())
         .collect();
     all.sort_by_key(|(fd, _)| *fd);
     all
@@ -160,7 +159,7 @@ pub(crate) fn internal() -> Vec<RawFd> {
     INTERNALS.lock().clone()
 }
 
-static INTERNALS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static INTERNALS: ForkMutex<Vec<RawFd>> = ForkMutex::new(Vec::new());
 
 /// Runs `open` and notes which descriptors it leaves open: TAPs, eventfds and sockets.
 pub(crate) fn noting_internal<R>(open: impl FnOnce() -> R) -> R {
@@ -243,9 +242,10 @@ fn is_machinery(fd: RawFd) -> bool {
 /// The table's locks, and what is in it.
 pub(crate) struct Frozen {
     shards: Vec<Shard>,
+    _internals: ForkGuard<'static, Vec<RawFd>>,
 }
 
-type Shard = RwLockWriteGuard<'static, Option<HashMap<RawFd, File>>>;
+type Shard = ForkGuard<'static, Option<HashMap<RawFd, File>>>;
 
 impl Frozen {
     /// Every open file, once for each of its descriptors.
@@ -256,5 +256,5 @@ impl Frozen {
 
 /// Locks the table: no other thread is in the middle of a change while the result lives.
 pub(crate) fn freeze() -> Frozen {
-    Frozen { shards: FILES.iter().map(RwLock::write).collect() }
+    Frozen { shards: FILES.iter().map(ForkMutex::lock).collect(), _internals: INTERNALS.lock() }
 }

@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/stack/src/raw.rs", "sends from borrowed memory"),
     ("crates/uncopied/src/raw.rs", "the same, for users"),
     ("crates/uncopied/tests/common/borrowed.rs", "tests of the same"),
+    ("crates/posix/src/lock.rs", "a lock for both sides of a fork"),
     ("crates/posix/src/user.rs", "memory that programs name by pointer"),
     ("crates/posix/src/calls/mod.rs", "calls with pointers, as libc has them"),
     ("crates/posix/src/calls/files.rs", "the same"),

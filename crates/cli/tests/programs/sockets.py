@@ -706,6 +706,34 @@ def test_fork_and_accept():
         assert os.waitpid(pid, 0)[1] == 0
 
 
+def test_fork_while_others_are_busy():
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            with connect(ECHO) as s:
+                s.sendall(b"busy")
+                s.recv(4, socket.MSG_WAITALL)
+
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for t in threads:
+        t.start()
+    try:
+        with connect(ECHO) as s:
+            for _ in range(30):
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(10)
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    s.sendall(b"x")
+                    os._exit(0 if s.recv(1) == b"x" else 1)
+                assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+
+
 def test_exec_and_vfork_leave_the_sockets_alone():
     import subprocess
     with connect(ECHO) as s:

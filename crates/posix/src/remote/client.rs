@@ -15,13 +15,14 @@ use stack::{MSG_EOR, MSG_MORE, MSG_OOB, MSG_ZEROCOPY, Readiness, Ready, Reuse, S
 use super::{CHUNK, Level, Line, Message, News, Outcome, Reply, Request, rendezvous, send, seqpacket};
 use crate::endpoint::{Counts, Endpoint, RecvHow};
 use crate::errno::{Errno, Result};
+use crate::lock::ForkMutex;
 use crate::sys;
 use crate::user::{RecvBuf, SendBuf};
 
 /// The way to the host.
 pub(crate) struct Client {
     /// One request at a time. Locked across a fork.
-    line: Arc<Mutex<Arc<Line>>>,
+    line: Arc<ForkMutex<Arc<Line>>>,
     sockets: Arc<Mutex<HashMap<u64, Weak<Known>>>>,
     /// Somebody reads the news.
     listening: AtomicBool,
@@ -62,7 +63,7 @@ impl Client {
 
     pub(crate) fn new(line: Line) -> Arc<Self> {
         Arc::new(Self {
-            line: Arc::new(Mutex::new(Arc::new(line))),
+            line: Arc::new(ForkMutex::new(Arc::new(line))),
             sockets: Arc::default(),
             listening: AtomicBool::new(false),
         })

@@ -42,51 +42,62 @@ pub(crate) fn prepare() {
     if net.is_none() && !embed::has_stacks() {
         return;
     }
+    // First, for it needs the lock of the descriptors this library lives on.
+    let lines = net.as_deref().map(Lines::open).transpose();
     let frozen = table::freeze();
     let mut sockets: Vec<Arc<Socket>> = Vec::new();
-    let mut sets = Vec::new();
     for file in frozen.files() {
-        match file {
-            File::Socket(s) if !sockets.iter().any(|known| Arc::ptr_eq(known, s)) => sockets.push(s.clone()),
-            File::Epoll(e) if !sets.iter().any(|known| Arc::ptr_eq(known, e)) => sets.push(e.clone()),
-            File::Socket(_) | File::Epoll(_) => {}
+        if let File::Socket(s) = file
+            && !sockets.iter().any(|known| Arc::ptr_eq(known, s))
+        {
+            sockets.push(s.clone());
         }
     }
     let frozen_sockets: Vec<_> = sockets.iter().map(|s| s.freeze()).collect();
-    let ticket = net.clone().map(|net| issue(net, sockets, &frozen_sockets)).transpose();
+    let ticket = lines.map(|lines| Some(issue(net.as_ref()?, lines?, sockets, &frozen_sockets)));
     let mut locks: Vec<Box<dyn Any>> = Vec::new();
     if let Some(Net::Client(client)) = net.as_deref() {
         locks.push(Box::new(client.freeze()));
     }
     locks.push(Box::new(net::freeze()));
     locks.extend(frozen_sockets.into_iter().map(|l| Box::new(l) as Box<dyn Any>));
-    locks.extend(sets.iter().map(|e| Box::new(e.freeze()) as Box<dyn Any>));
     locks.push(Box::new(frozen));
-    let ticket = ticket.inspect_err(|e| net::say(&format!("a child will have no sockets: {e}"))).ok();
-    TICKET.set(ticket.flatten());
+    let ticket = ticket.inspect_err(|e| net::say(&format!("a child will have no sockets: {e}")));
+    TICKET.set(ticket.ok().flatten());
     LOCKS.set(locks);
 }
 
-type FrozenSocket = parking_lot::lock_api::ArcRwLockWriteGuard<parking_lot::RawRwLock, Arc<dyn Endpoint>>;
+/// The child's line to the host, and the host's side of it if this is the host.
+struct Lines {
+    child: Line,
+    host: Option<Line>,
+}
 
-fn issue(net: Arc<Net>, sockets: Vec<Arc<Socket>>, frozen: &[FrozenSocket]) -> crate::errno::Result<Ticket> {
-    let endpoints = sockets.into_iter().zip(frozen.iter().map(|f| Arc::clone(f)));
-    match &*net {
-        Net::Host { host, .. } => {
-            let (ours, line) = Line::pair()?;
-            let numbered: Vec<_> = endpoints.map(|(s, e)| (s, host.number(), e)).collect();
-            let served = numbered.iter().map(|(_, id, e)| (*id, e.clone())).collect();
-            let numbers = numbered.into_iter().map(|(s, id, _)| (s, id)).collect();
-            Ok(Ticket { line, host: Some((host.clone(), ours, served)), numbers, net })
+impl Lines {
+    fn open(net: &Net) -> crate::errno::Result<Self> {
+        match net {
+            Net::Host { .. } => Line::pair().map(|(host, child)| Self { child, host: Some(host) }),
+            Net::Client(client) => client.fork().map(|child| Self { child, host: None }),
+            // Whoever brought the stack runs it, and not for others.
+            Net::Installed(_) => Err(crate::errno::Errno::OPNOTSUPP),
         }
-        Net::Client(client) => {
-            let line = client.fork()?;
-            let numbers = endpoints.filter_map(|(s, e)| Some((s, e.number()?))).collect();
-            Ok(Ticket { line, host: None, numbers, net })
-        }
-        // Nobody polls it in a child.
-        Net::Installed(_) => Err(crate::errno::Errno::OPNOTSUPP),
     }
+}
+
+type FrozenSocket = crate::lock::ForkArcGuard<Arc<dyn Endpoint>>;
+
+fn issue(net: &Arc<Net>, lines: Lines, sockets: Vec<Arc<Socket>>, frozen: &[FrozenSocket]) -> Ticket {
+    let endpoints = sockets.into_iter().zip(frozen.iter().map(|f| Arc::clone(f)));
+    let (line, net) = (lines.child, net.clone());
+    let (Net::Host { host, .. }, Some(ours)) = (&*net, lines.host) else {
+        let numbers = endpoints.filter_map(|(s, e)| Some((s, e.number()?))).collect();
+        return Ticket { line, host: None, numbers, net };
+    };
+    let numbered: Vec<_> = endpoints.map(|(s, e)| (s, host.number(), e)).collect();
+    let served = numbered.iter().map(|(_, id, e)| (*id, e.clone())).collect();
+    let numbers = numbered.into_iter().map(|(s, id, _)| (s, id)).collect();
+    let host = Some((host.clone(), ours, served));
+    Ticket { line, host, numbers, net }
 }
 
 /// After the fork, in the parent.
