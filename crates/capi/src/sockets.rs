@@ -178,7 +178,7 @@ pub unsafe extern "C" fn uc_readv(fd: c_int, iov: *const iovec, iovcnt: c_int) -
 /// `write(2)`.
 #[unsafe(no_mangle)] // SAFETY: the prefix is ours.
 pub unsafe extern "C" fn uc_write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
-    either!(calls::sendto(fd, buf, len, 0), libc::write(fd, buf, len))
+    either!(calls::send(fd, buf, len, 0), libc::write(fd, buf, len))
 }
 
 /// `writev(2)`.
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn uc_writev(fd: c_int, iov: *const iovec, iovcnt: c_int) 
 /// notifications; `ee_pad` carries the `uc_reason`.
 #[unsafe(no_mangle)] // SAFETY: the prefix is ours.
 pub unsafe extern "C" fn uc_send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    either!(calls::sendto(fd, buf, len, flags), libc::send(fd, buf, len, flags))
+    either!(calls::send(fd, buf, len, flags), libc::send(fd, buf, len, flags))
 }
 
 /// `sendto(2)`. As on every stream, the address is not looked at.
@@ -204,7 +204,10 @@ pub unsafe extern "C" fn uc_sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> ssize_t {
-    either!(calls::sendto(fd, buf, len, flags), libc::sendto(fd, buf, len, flags, addr, addr_len))
+    either!(
+        calls::sendto(fd, buf, len, flags, addr, addr_len),
+        libc::sendto(fd, buf, len, flags, addr, addr_len)
+    )
 }
 
 /// `sendmsg(2)`; `MSG_ZEROCOPY` as `uc_send`.

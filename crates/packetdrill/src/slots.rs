@@ -159,7 +159,7 @@ slots! {
         kernels: libc::recvmsg(fd, msg, flags),
     }
     fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
-        ours: calls::sendto(fd, buf, len, 0),
+        ours: calls::send(fd, buf, len, 0),
         kernels: libc::write(fd, buf, len),
     }
     fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
@@ -167,13 +167,13 @@ slots! {
         kernels: libc::writev(fd, iov, count),
     }
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-        ours: calls::sendto(fd, buf, len, flags),
+        ours: calls::send(fd, buf, len, flags),
         kernels: libc::send(fd, buf, len, flags),
     }
     fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t)
         -> ssize_t
     {
-        ours: calls::sendto(fd, buf, len, flags),
+        ours: calls::sendto(fd, buf, len, flags, addr, addr_len),
         kernels: libc::sendto(fd, buf, len, flags, addr, addr_len),
     }
     fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {

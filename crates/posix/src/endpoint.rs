@@ -22,6 +22,11 @@ pub(crate) trait Endpoint: Send + Sync {
     fn accept(&self) -> Result<Arc<dyn Endpoint>>;
     /// Begins to connect.
     fn connect(&self, remote: SocketAddr) -> Result<()>;
+    /// Begins to connect with the first data in the SYN (`MSG_FASTOPEN`). True: nothing was sent yet, the next send
+    /// does it. False: data has to wait for the connection, as it always has to for a stack of another process.
+    fn connect_with_data(&self, remote: SocketAddr) -> Result<bool> {
+        self.connect(remote).map(|()| false)
+    }
     /// `connect(AF_UNSPEC)`.
     fn disconnect(&self) -> Result<()>;
     /// Queues as much as there is room for; the buffer remembers how far it got.

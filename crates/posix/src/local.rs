@@ -49,6 +49,10 @@ impl Endpoint for Local {
         self.socket.connect(remote).map_err(errno)
     }
 
+    fn connect_with_data(&self, remote: SocketAddr) -> Result<bool> {
+        self.socket.connect_with_data(remote).map_err(errno)
+    }
+
     fn disconnect(&self) -> Result<()> {
         match self.socket.purge() {
             // As Linux: there is nothing to undo.

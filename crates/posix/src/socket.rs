@@ -205,6 +205,26 @@ impl Socket {
         self.take_error().map_or(Ok(()), Err)
     }
 
+    /// What `MSG_FASTOPEN` does before its data is sent.
+    pub(crate) fn connect_with_data(&self, remote: SocketAddr, flags: i32) -> Result<()> {
+        let endpoint = self.endpoint();
+        let ready = endpoint.connect_with_data(remote)?;
+        self.committed.store(true, Ordering::Relaxed);
+        if ready {
+            return Ok(());
+        }
+        self.connecting.store(true, Ordering::Relaxed);
+        if self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0 {
+            return Err(Errno::INPROGRESS);
+        }
+        match wait(&*endpoint, SENDABLE, Self::timeout(&self.send_timeout)) {
+            Err(Errno::AGAIN) => return Err(Errno::INPROGRESS),
+            done => done?,
+        }
+        self.connecting.store(false, Ordering::Relaxed);
+        self.take_error().map_or(Ok(()), Err)
+    }
+
     /// `connect(AF_UNSPEC)`.
     pub(crate) fn disconnect(&self) -> Result<()> {
         self.connecting.store(false, Ordering::Relaxed);

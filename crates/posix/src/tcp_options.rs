@@ -13,6 +13,10 @@ pub(crate) fn set(local: &Local, level: i32, name: i32, value: &[u8]) -> Result<
         let name = std::str::from_utf8(&value[..end]).map_err(|_| Errno::NOENT)?;
         return socket.set_congestion(name).map_err(errno);
     }
+    if (level, name) == (libc::IPPROTO_TCP, TCP_FASTOPEN_KEY) {
+        socket.set_fastopen_key(value.try_into().map_err(|_| Errno::INVAL)?);
+        return Ok(());
+    }
     let n = int(value)?;
     let on = n != 0;
     // As the kernel: a size is unsigned, and a negative one is as large as can be.
@@ -43,6 +47,15 @@ pub(crate) fn set(local: &Local, level: i32, name: i32, value: &[u8]) -> Result<
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => socket.set_defer_accept(n),
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => socket.set_window_clamp(n as u32).map_err(errno)?,
         (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => socket.set_notsent_lowat(n as u32),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => socket.set_fastopen(unsigned()?),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => match n {
+            0 | 1 => socket.set_fastopen_connect(on),
+            _ => return Err(Errno::INVAL),
+        },
+        (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => match n {
+            0 | 1 => socket.set_fastopen_no_cookie(on),
+            _ => return Err(Errno::INVAL),
+        },
         (libc::IPPROTO_TCP, TCP_INQ) => match n {
             0 | 1 => socket.set_recv_inq(on),
             _ => return Err(Errno::INVAL),
@@ -75,6 +88,9 @@ pub(crate) fn get(local: &Local, level: i32, name: i32) -> Result<Vec<u8>> {
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => socket.defer_accept(),
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => socket.window_clamp(),
         (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => socket.notsent_lowat(),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => socket.fastopen(),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => u32::from(socket.fastopen_connect()),
+        (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => u32::from(socket.fastopen_no_cookie()),
         (libc::IPPROTO_TCP, TCP_INQ) => u32::from(socket.recv_inq()),
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
             let mut name = socket.congestion().as_bytes().to_vec();
@@ -93,6 +109,8 @@ pub(crate) fn get(local: &Local, level: i32, name: i32) -> Result<Vec<u8>> {
 /// Bytes of a congestion control's name.
 const TCP_CA_NAME_MAX: usize = 16;
 const TCP_NOTSENT_LOWAT: i32 = 25;
+const TCP_FASTOPEN_KEY: i32 = 33;
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 /// `TCP_INQ`, which is also the type of its control message (`TCP_CM_INQ`).
 pub(crate) const TCP_INQ: i32 = 36;
 

@@ -51,7 +51,7 @@ unsafe extern "C" fn read_cookie(cookie: *mut c_void, buf: *mut c_char, len: siz
 unsafe extern "C" fn write_cookie(cookie: *mut c_void, buf: *const c_char, len: size_t) -> ssize_t {
     // A cookie says 0 for an error.
     // SAFETY: as said.
-    size(unsafe { calls::sendto(number(cookie), buf.cast(), len, 0) }).unwrap_or(0).max(0)
+    size(unsafe { calls::send(number(cookie), buf.cast(), len, 0) }).unwrap_or(0).max(0)
 }
 
 // SAFETY: no memory is involved.

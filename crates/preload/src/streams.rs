@@ -60,13 +60,13 @@ interpose! {
     fn recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int =
         int(calls::recvmmsg(fd, msgs, count, flags, duration_of(timeout)));
 
-    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t = size(calls::sendto(fd, buf, len, 0));
+    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t = size(calls::send(fd, buf, len, 0));
     fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t = size(calls::writev(fd, iov, count));
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        size(calls::sendto(fd, buf, len, flags));
+        size(calls::send(fd, buf, len, flags));
     fn sendto(
         fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, alen: socklen_t
-    ) -> ssize_t = size(calls::sendto(fd, buf, len, flags));
+    ) -> ssize_t = size(calls::sendto(fd, buf, len, flags, addr, alen));
     fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t = size(calls::sendmsg(fd, msg, flags));
     fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =
         int(calls::sendmmsg(fd, msgs, count, flags));

@@ -763,6 +763,24 @@ def test_disconnect_and_connect_again():
         assert s.recv(1) == b"x"
 
 
+def test_fast_open():
+    T = socket.IPPROTO_TCP
+    with socket.socket() as s:
+        # Whether the peer gives cookies is its own business; the bytes arrive either way.
+        assert s.sendto(b"early", socket.MSG_FASTOPEN, (HOST, ECHO)) == 5
+        assert s.recv(5, socket.MSG_WAITALL) == b"early"
+        fails(errno.EISCONN, s.sendto, b"x", socket.MSG_FASTOPEN, (HOST, ECHO))
+    with socket.socket() as s:
+        s.setsockopt(T, socket.TCP_FASTOPEN, 5)
+        assert s.getsockopt(T, socket.TCP_FASTOPEN) == 5
+    with socket.socket() as s:
+        s.setsockopt(T, 30, 1)
+        assert s.getsockopt(T, 30) == 1
+        s.connect((HOST, ECHO))
+        s.sendall(b"x")
+        assert s.recv(1) == b"x"
+
+
 def test_zerocopy():
     with connect(DISCARD) as s:
         buf = bytearray(b"x" * 100_000)

@@ -213,7 +213,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Answer {
     done(table::socket(fd)?.shutdown(how))
 }
 
-pub(crate) fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
+pub(crate) fn send_on(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usize> {
     let result = socket.send(buf, flags);
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         sys::raise(libc::SIGPIPE);
@@ -221,17 +221,62 @@ pub(crate) fn send(socket: &Socket, buf: &mut SendBuf, flags: i32) -> Result<usi
     result
 }
 
-/// `sendto(2)`, and with a null address `send(2)` and `write(2)`.
+/// `send(2)`, and without flags `write(2)`.
 ///
 /// # Safety
 /// `buf` is readable for `len` bytes, until the completion if it is lent.
-pub unsafe fn sendto(fd: RawFd, buf: *const libc::c_void, len: usize, flags: i32) -> Answer {
+pub unsafe fn send(fd: RawFd, buf: *const libc::c_void, len: usize, flags: i32) -> Answer {
+    // SAFETY: the caller's promise; there is no address. Test: test_names and others of sockets.py.
+    unsafe { sendto(fd, buf, len, flags, std::ptr::null(), 0) }
+}
+
+/// `sendto(2)`. A stream needs no address, but for `MSG_FASTOPEN`.
+///
+/// # Safety
+/// `buf` is readable for `len` bytes, until the completion if it is lent; `addr` is null or readable for `alen`.
+pub unsafe fn sendto(
+    fd: RawFd,
+    buf: *const libc::c_void,
+    len: usize,
+    flags: i32,
+    addr: *const libc::sockaddr,
+    alen: libc::socklen_t,
+) -> Answer {
     let socket = table::socket(fd)?;
+    // SAFETY: the caller's promise. Test: test_fast_open of sockets.py.
+    match unsafe { connect_with_data(&socket, flags, addr, alen) } {
+        Ok(Some(())) => {}
+        Ok(None) => return None,
+        Err(e) => return Some(Err(e)),
+    }
     counted(user::piece(buf.cast(), len).and_then(|pieces| {
         // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
         let mut buf = unsafe { SendBuf::new(pieces, flags) };
-        send(&socket, &mut buf, flags)
+        send_on(&socket, &mut buf, flags)
     }))
+}
+
+/// Does what `MSG_FASTOPEN` asks for; `None` if the socket is the kernel's after all.
+///
+/// # Safety
+/// `addr` is null or readable for `alen` bytes.
+unsafe fn connect_with_data(
+    socket: &Arc<Socket>,
+    flags: i32,
+    addr: *const libc::sockaddr,
+    alen: libc::socklen_t,
+) -> Result<Option<()>> {
+    if flags & libc::MSG_FASTOPEN == 0 {
+        return Ok(Some(()));
+    }
+    // SAFETY: the caller's promise. Test: test_fast_open of sockets.py.
+    let name = unsafe { sockaddr::read(addr, alen) }?;
+    let Name::Ip(remote) = sockaddr::parse(&name, socket.domain())? else { return Err(Errno::INVAL) };
+    if is_kernels(remote.ip()) && socket.is_uncommitted() {
+        give_back(socket);
+        return Ok(None);
+    }
+    socket.connect_with_data(remote, flags).map(Some)
 }
 
 /// `writev(2)`.
@@ -248,7 +293,7 @@ pub unsafe fn writev(fd: RawFd, iov: *const libc::iovec, count: i32) -> Answer {
     counted(unsafe { user::pieces(iov, count) }.map_err(invalid_count).and_then(|pieces| {
         // SAFETY: as above.
         let mut buf = unsafe { SendBuf::new(pieces, 0) };
-        send(&socket, &mut buf, 0)
+        send_on(&socket, &mut buf, 0)
     }))
 }
 
@@ -264,6 +309,14 @@ fn invalid_count(e: Errno) -> Errno {
 pub unsafe fn sendmsg(fd: RawFd, msg: *const libc::msghdr, flags: i32) -> Answer {
     let socket = table::socket(fd)?;
     // SAFETY: the caller's promise. Test: test_names and others of sockets.py.
+    let name = unsafe { user::read(msg) }.map(|msg| (msg.msg_name.cast_const().cast(), msg.msg_namelen));
+    // SAFETY: as above.
+    match name.and_then(|(addr, len)| unsafe { connect_with_data(&socket, flags, addr, len) }) {
+        Ok(Some(())) => {}
+        Ok(None) => return None,
+        Err(e) => return Some(Err(e)),
+    }
+    // SAFETY: as above.
     counted(unsafe { sendmsg_on(&socket, msg, flags) })
 }
 
@@ -277,7 +330,7 @@ unsafe fn sendmsg_on(socket: &Socket, msg: *const libc::msghdr, flags: i32) -> R
         (control, SendBuf::new(user::pieces(msg.msg_iov, msg.msg_iovlen)?, flags))
     };
     refuse_control(&control)?;
-    send(socket, &mut buf, flags)
+    send_on(socket, &mut buf, flags)
 }
 
 /// A stream's `sendmsg` takes no control messages of `SOL_SOCKET` that it would have to obey.

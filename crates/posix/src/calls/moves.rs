@@ -5,7 +5,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{Answer, counted, send};
+use super::{Answer, counted, send_on};
 use stack::Ready;
 
 use crate::errno::{Errno, Result};
@@ -40,7 +40,7 @@ pub unsafe fn sendfile(out: RawFd, file: RawFd, offset: *mut i64, count: usize) 
             Err(e) => break Err(e),
         };
         let mut buf = SendBuf::of(&chunk[..n], if total + n < count { libc::MSG_MORE } else { 0 });
-        let sent = send(&socket, &mut buf, 0);
+        let sent = send_on(&socket, &mut buf, 0);
         let moved = *sent.as_ref().unwrap_or(&0);
         total += moved;
         match &mut at {

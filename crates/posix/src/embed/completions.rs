@@ -203,7 +203,7 @@ pub unsafe fn send_lent<T>(
         // SAFETY: as above.
         let mut buf = unsafe { SendBuf::new(pieces, flags | MSG_ZEROCOPY as i32) };
         buf.complete_on(ring.queue.clone());
-        let result = calls::send(&socket, &mut buf, flags);
+        let result = calls::send_on(&socket, &mut buf, flags);
         // The call cannot complete before `buf` is dropped.
         let mut calls = ring.calls.lock();
         match buf.ticket() {
